@@ -70,14 +70,31 @@ func TestLargeBodyBesideHostileConnections(t *testing.T) {
 		beginning string
 		trickle   time.Duration
 	}{
-		"12 send nothing":                             {n: 12, from: "127.0.0.1", beginning: announced},
-		"12 send nothing, from another network":       {n: 12, from: "127.0.9.1", beginning: announced},
-		"12 trickle after 1 MiB":                      {n: 12, from: "127.0.0.1", beginning: announced + strings.Repeat(" ", mib), trickle: 10 * time.Millisecond},
-		"12 stop after 4 MiB":                         {n: 12, from: "127.0.0.1", beginning: announced + strings.Repeat(" ", 4*mib)},
-		"12 stop after 4 MiB, from another network":   {n: 12, from: "127.0.9.1", beginning: announced + strings.Repeat(" ", 4*mib)},
-		"100 stop after 600 KiB":                      {n: 100, from: "127.0.0.1", beginning: announced + strings.Repeat(" ", mib*6/10)},
-		"12 chunked ones send nothing":                {n: 12, from: "127.0.0.1", beginning: header + "Transfer-Encoding: chunked\r\n\r\n"},
-		"12 chunked ones stop after 1 MiB":            {n: 12, from: "127.0.9.1", beginning: header + "Transfer-Encoding: chunked\r\n\r\n200000\r\n" + strings.Repeat(" ", mib)},
+		"12 send nothing":                       {n: 12, from: "127.0.0.1", beginning: announced},
+		"12 send nothing, from another network": {n: 12, from: "127.0.9.1", beginning: announced},
+		"12 trickle after 1 MiB": {
+			n:         12,
+			from:      "127.0.0.1",
+			beginning: announced + strings.Repeat(" ", mib),
+			trickle:   10 * time.Millisecond,
+		},
+		"12 stop after 4 MiB": {
+			n:         12,
+			from:      "127.0.0.1",
+			beginning: announced + strings.Repeat(" ", 4*mib),
+		},
+		"12 stop after 4 MiB, from another network": {
+			n:         12,
+			from:      "127.0.9.1",
+			beginning: announced + strings.Repeat(" ", 4*mib),
+		},
+		"100 stop after 600 KiB":       {n: 100, from: "127.0.0.1", beginning: announced + strings.Repeat(" ", mib*6/10)},
+		"12 chunked ones send nothing": {n: 12, from: "127.0.0.1", beginning: header + "Transfer-Encoding: chunked\r\n\r\n"},
+		"12 chunked ones stop after 1 MiB": {
+			n:         12,
+			from:      "127.0.9.1",
+			beginning: header + "Transfer-Encoding: chunked\r\n\r\n200000\r\n" + strings.Repeat(" ", mib),
+		},
 		"100 small ones, and nothing of their bodies": {n: 100, from: "127.0.0.1", beginning: header + "Content-Length: 32768\r\n\r\n"},
 	}
 	for name, tc := range cases {
@@ -156,7 +173,14 @@ func TestUnreadAnswers(t *testing.T) {
 	body := validReview() + strings.Repeat(" ", limit-4<<10)
 	unread := func(t *testing.T, timeout time.Duration) (*running, *prometheus.Registry) {
 		registry := prometheus.NewRegistry()
-		s := start(t, Options{Registerer: registry, Evaluator: evaluator, MaxBodyBytes: limit, MaxInFlightBytes: limit, MaxEvaluations: 1, MaxInFlight: 2},
+		s := start(t, Options{
+			Registerer:       registry,
+			Evaluator:        evaluator,
+			MaxBodyBytes:     limit,
+			MaxInFlightBytes: limit,
+			MaxEvaluations:   1,
+			MaxInFlight:      2,
+		},
 			func(s *Server) { s.handler.answerTimeout = timeout })
 		for range n {
 			c := dialTLS(t, s)

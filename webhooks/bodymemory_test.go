@@ -35,19 +35,79 @@ func TestBodyMemoryVictims(t *testing.T) {
 		want    []string
 		waiting bool
 	}{
-		"enough for all":                       {bodies: []body{{"a", here, 15, slower, false}}, from: here, need: 1},
-		"the slowest goes first":               {bodies: []body{{"a", here, 8, slow, false}, {"b", here, 8, slower, false}}, from: here, need: 1, want: []string{"b"}},
-		"as many as needed":                    {bodies: []body{{"a", here, 8, slow, false}, {"b", here, 8, slower, false}}, from: here, need: 9, want: []string{"a", "b"}},
-		"the slowest of the largest source":    {bodies: []body{{"a", here, 4, slower, false}, {"b", there, 6, slow, false}, {"c", there, 6, slower, false}}, from: here, need: 1, want: []string{"c"}},
-		"slow before fast of a larger source":  {bodies: []body{{"a", there, 4, slower, false}, {"b", far, 12, fresh, false}}, from: here, need: 1, want: []string{"a"}},
-		"never a finished one":                 {bodies: []body{{"a", there, 8, slower, true}, {"b", there, 8, slower, true}}, from: here, need: 1, waiting: true},
-		"one source, all fast":                 {bodies: []body{{"a", here, 8, fresh, false}, {"b", here, 8, fresh, false}}, from: here, need: 1, waiting: true},
-		"fast, of a source above its share":    {bodies: []body{{"a", there, 8, fresh, false}, {"b", there, 8, 2 * fresh, false}}, from: here, need: 1, want: []string{"b"}},
-		"the newcomer would exceed its share":  {bodies: []body{{"a", there, 8, fresh, false}, {"b", there, 8, fresh, false}}, from: here, need: 9, waiting: true},
-		"fast, of a neighbour above its share": {bodies: []body{{"a", neighbour, 8, fresh, false}, {"b", neighbour, 8, 2 * fresh, false}}, from: here, need: 1, want: []string{"b"}},
-		"a /24 has one share":                  {bodies: []body{{"a", here, 8, fresh, false}, {"b", neighbour, 8, 2 * fresh, false}}, from: there, need: 1, want: []string{"b"}},
-		"a /64 has one share":                  {bodies: []body{{"a", "2001:db8::1", 8, fresh, false}, {"b", "2001:db8::2", 8, 2 * fresh, false}}, from: "2001:db8:0:1::1", need: 1, want: []string{"b"}},
-		"an address above its share in a /64":  {bodies: []body{{"a", "2001:db8::1", 8, fresh, false}, {"b", "2001:db8:0:1::1", 8, fresh, false}}, from: "2001:db8::2", need: 1, want: []string{"a"}},
+		"enough for all": {bodies: []body{{"a", here, 15, slower, false}}, from: here, need: 1},
+		"the slowest goes first": {
+			bodies: []body{{"a", here, 8, slow, false}, {"b", here, 8, slower, false}},
+			from:   here,
+			need:   1,
+			want:   []string{"b"},
+		},
+		"as many as needed": {
+			bodies: []body{{"a", here, 8, slow, false}, {"b", here, 8, slower, false}},
+			from:   here,
+			need:   9,
+			want:   []string{"a", "b"},
+		},
+		"the slowest of the largest source": {
+			bodies: []body{{"a", here, 4, slower, false}, {"b", there, 6, slow, false}, {"c", there, 6, slower, false}},
+			from:   here,
+			need:   1,
+			want:   []string{"c"},
+		},
+		"slow before fast of a larger source": {
+			bodies: []body{{"a", there, 4, slower, false}, {"b", far, 12, fresh, false}},
+			from:   here,
+			need:   1,
+			want:   []string{"a"},
+		},
+		"never a finished one": {
+			bodies:  []body{{"a", there, 8, slower, true}, {"b", there, 8, slower, true}},
+			from:    here,
+			need:    1,
+			waiting: true,
+		},
+		"one source, all fast": {
+			bodies:  []body{{"a", here, 8, fresh, false}, {"b", here, 8, fresh, false}},
+			from:    here,
+			need:    1,
+			waiting: true,
+		},
+		"fast, of a source above its share": {
+			bodies: []body{{"a", there, 8, fresh, false}, {"b", there, 8, 2 * fresh, false}},
+			from:   here,
+			need:   1,
+			want:   []string{"b"},
+		},
+		"the newcomer would exceed its share": {
+			bodies:  []body{{"a", there, 8, fresh, false}, {"b", there, 8, fresh, false}},
+			from:    here,
+			need:    9,
+			waiting: true,
+		},
+		"fast, of a neighbour above its share": {
+			bodies: []body{{"a", neighbour, 8, fresh, false}, {"b", neighbour, 8, 2 * fresh, false}},
+			from:   here,
+			need:   1,
+			want:   []string{"b"},
+		},
+		"a /24 has one share": {
+			bodies: []body{{"a", here, 8, fresh, false}, {"b", neighbour, 8, 2 * fresh, false}},
+			from:   there,
+			need:   1,
+			want:   []string{"b"},
+		},
+		"a /64 has one share": {
+			bodies: []body{{"a", "2001:db8::1", 8, fresh, false}, {"b", "2001:db8::2", 8, 2 * fresh, false}},
+			from:   "2001:db8:0:1::1",
+			need:   1,
+			want:   []string{"b"},
+		},
+		"an address above its share in a /64": {
+			bodies: []body{{"a", "2001:db8::1", 8, fresh, false}, {"b", "2001:db8:0:1::1", 8, fresh, false}},
+			from:   "2001:db8::2",
+			need:   1,
+			want:   []string{"a"},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +172,12 @@ func TestBodyMemoryIsBounded(t *testing.T) {
 		for i := range bodies {
 			size, pause := random.Int64N(largest), time.Duration(random.Int64N(int64(200*time.Millisecond)))
 			senders.Go(func() {
-				l := &largeBody{from: netip.AddrFrom4([4]byte{10, 0, byte(i % 5), byte(i % 7)}), began: time.Now(), waitLeft: maxMemoryWait, stop: func() {}}
+				l := &largeBody{
+					from:     netip.AddrFrom4([4]byte{10, 0, byte(i % 5), byte(i % 7)}),
+					began:    time.Now(),
+					waitLeft: maxMemoryWait,
+					stop:     func() {},
+				}
 				defer m.release(l)
 				for n := int64(2 * smallBody); ; n *= 2 {
 					if err := m.grow(context.Background(), l, min(n, size+1)); err != nil {

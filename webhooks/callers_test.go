@@ -47,12 +47,48 @@ func TestCallers(t *testing.T) {
 		wantReason      authentication.Reason
 		wantEvaluations int
 	}{
-		"accepted":                  {rejected, "right", "/validate/group", http.StatusOK, "", "", "", 1},
-		"rejected":                  {rejected, "wrong", "/validate/group", http.StatusUnauthorized, "the bearer token is not accepted\n", `Www-Authenticate: Bearer, Basic realm="ostiary"`, authentication.ReasonToken, 0},
-		"rejected in the review":    {rejected, "wrong", reviewPath, http.StatusUnauthorized, "the bearer token is not accepted\n", "", authentication.ReasonToken, 0},
-		"rejected where no path":    {rejected, "wrong", "/secret", http.StatusUnauthorized, "the bearer token is not accepted\n", "", authentication.ReasonToken, 0},
-		"not loaded":                {notLoaded, "wrong", "/validate/group", http.StatusServiceUnavailable, "not loaded\n", "Retry-After: 1", authentication.ReasonNotLoaded, 0},
-		"an error is no acceptance": {errors.New("secret detail"), "wrong", "/validate/group", http.StatusInternalServerError, internalMessage + "\n", "", "", 0},
+		"accepted": {err: rejected, token: "right", path: "/validate/group", wantCode: http.StatusOK, wantEvaluations: 1},
+		"rejected": {
+			err:        rejected,
+			token:      "wrong",
+			path:       "/validate/group",
+			wantCode:   http.StatusUnauthorized,
+			wantBody:   "the bearer token is not accepted\n",
+			wantHeader: `Www-Authenticate: Bearer, Basic realm="ostiary"`,
+			wantReason: authentication.ReasonToken,
+		},
+		"rejected in the review": {
+			err:        rejected,
+			token:      "wrong",
+			path:       reviewPath,
+			wantCode:   http.StatusUnauthorized,
+			wantBody:   "the bearer token is not accepted\n",
+			wantReason: authentication.ReasonToken,
+		},
+		"rejected where no path": {
+			err:        rejected,
+			token:      "wrong",
+			path:       "/secret",
+			wantCode:   http.StatusUnauthorized,
+			wantBody:   "the bearer token is not accepted\n",
+			wantReason: authentication.ReasonToken,
+		},
+		"not loaded": {
+			err:        notLoaded,
+			token:      "wrong",
+			path:       "/validate/group",
+			wantCode:   http.StatusServiceUnavailable,
+			wantBody:   "not loaded\n",
+			wantHeader: "Retry-After: 1",
+			wantReason: authentication.ReasonNotLoaded,
+		},
+		"an error is no acceptance": {
+			err:      errors.New("secret detail"),
+			token:    "wrong",
+			path:     "/validate/group",
+			wantCode: http.StatusInternalServerError,
+			wantBody: internalMessage + "\n",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

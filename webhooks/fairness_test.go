@@ -33,20 +33,36 @@ func TestFlowOfReview(t *testing.T) {
 		body string
 		want queue.Flow
 	}{
-		"namespaced":                        {body: reviewBy("shop", "jane"), want: queue.Flow{Namespace: "shop"}},
-		"cluster-scoped":                    {body: reviewBy("", "jane"), want: queue.Flow{User: "jane"}},
-		"without a namespace":               {body: reviewOf(user, resourceMember), want: queue.Flow{User: "jane"}},
-		"a Namespace":                       {body: reviewOf(user, namespaces, `"name": "shop"`, `"namespace": "shop"`), want: queue.Flow{User: "jane"}},
-		"another object named so":           {body: reviewOf(user, resourceMember, `"name": "shop"`, `"namespace": "shop"`), want: queue.Flow{Namespace: "shop"}},
-		"namespaces of another group":       {body: reviewOf(user, `"resource": {"group": "a.io", "resource": "namespaces"}`, `"name": "shop"`, `"namespace": "shop"`), want: queue.Flow{Namespace: "shop"}},
-		"escaped":                           {body: reviewOf(user, `"namespace": "sh\u006fp"`), want: queue.Flow{Namespace: "shop"}},
-		"a quoted user":                     {body: reviewOf(`"userInfo": {"username": "a\"b"}`), want: queue.Flow{User: `a"b`}},
-		"a user without a name":             {body: reviewOf(`"userInfo": {}`)},
-		"a user that is no object":          {body: reviewOf(`"userInfo": ["username", "jane"]`)},
-		"a namespace that is no text":       {body: reviewOf(user, `"namespace": {"a": "b"}`), want: queue.Flow{User: "jane"}},
-		"a name that is too long":           {body: reviewOf(`"userInfo": {"username": "` + strings.Repeat("a", maxLong+1) + `"}`)},
-		"an invalid escape":                 {body: reviewOf(`"userInfo": {"username": "\x"}`)},
-		"a namespace beside the request":    {body: `{"namespace": "shop", "request": {"userInfo": {"username": "jane"}}}`, want: queue.Flow{User: "jane"}},
+		"namespaced":          {body: reviewBy("shop", "jane"), want: queue.Flow{Namespace: "shop"}},
+		"cluster-scoped":      {body: reviewBy("", "jane"), want: queue.Flow{User: "jane"}},
+		"without a namespace": {body: reviewOf(user, resourceMember), want: queue.Flow{User: "jane"}},
+		"a Namespace": {
+			body: reviewOf(user, namespaces, `"name": "shop"`, `"namespace": "shop"`),
+			want: queue.Flow{User: "jane"},
+		},
+		"another object named so": {
+			body: reviewOf(user, resourceMember, `"name": "shop"`, `"namespace": "shop"`),
+			want: queue.Flow{Namespace: "shop"},
+		},
+		"namespaces of another group": {
+			body: reviewOf(user, `"resource": {"group": "a.io", "resource": "namespaces"}`, `"name": "shop"`,
+				`"namespace": "shop"`),
+			want: queue.Flow{Namespace: "shop"},
+		},
+		"escaped": {
+			body: reviewOf(user, `"namespace": "sh\u006fp"`),
+			want: queue.Flow{Namespace: "shop"},
+		},
+		"a quoted user":               {body: reviewOf(`"userInfo": {"username": "a\"b"}`), want: queue.Flow{User: `a"b`}},
+		"a user without a name":       {body: reviewOf(`"userInfo": {}`)},
+		"a user that is no object":    {body: reviewOf(`"userInfo": ["username", "jane"]`)},
+		"a namespace that is no text": {body: reviewOf(user, `"namespace": {"a": "b"}`), want: queue.Flow{User: "jane"}},
+		"a name that is too long":     {body: reviewOf(`"userInfo": {"username": "` + strings.Repeat("a", maxLong+1) + `"}`)},
+		"an invalid escape":           {body: reviewOf(`"userInfo": {"username": "\x"}`)},
+		"a namespace beside the request": {
+			body: `{"namespace": "shop", "request": {"userInfo": {"username": "jane"}}}`,
+			want: queue.Flow{User: "jane"},
+		},
 		"a namespace in the object":         {body: reviewOf(user, `"object": {"namespace": "shop"}`), want: queue.Flow{User: "jane"}},
 		"no review":                         {body: "[]"},
 		"an unfinished review":              {body: `{"request": {"namespace": "shop`},
@@ -70,7 +86,8 @@ type ordered struct {
 	answered []string
 }
 
-func (o *ordered) Evaluate(ctx context.Context, _ registration.GroupKey, r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+func (o *ordered) Evaluate(ctx context.Context, _ registration.GroupKey,
+	r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	flow := r.Namespace + r.UserInfo.Username
 	steps, each := 1, time.Millisecond
 	if strings.HasPrefix(flow, "greedy") {

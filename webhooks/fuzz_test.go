@@ -30,7 +30,13 @@ func FuzzReview(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	panicked := false
-	s, err := New(Options{Address: ":0", GetCertificate: newPair(f).get, Accepts: acceptsAll, Log: logr.Discard(), Evaluator: decodeAll(&panicked)})
+	s, err := New(Options{
+		Address:        ":0",
+		GetCertificate: newPair(f).get,
+		Accepts:        acceptsAll,
+		Log:            logr.Discard(),
+		Evaluator:      decodeAll(&panicked),
+	})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -99,74 +99,304 @@ const internalError = "internal error; the log of the replica has the details\n"
 // badCalls returns invalid calls, and failures of the evaluator.
 func badCalls() map[string]badInput {
 	return map[string]badInput{
-		"GET":                       {method: "GET", wantCode: 405, wantMessage: "the method must be POST\n", wantHeader: map[string]string{"Allow": "POST"}},
-		"PUT":                       {method: "PUT", body: validReview(), wantCode: 405, wantMessage: "the method must be POST\n", wantHeader: map[string]string{"Allow": "POST"}},
-		"OPTIONS":                   {method: "OPTIONS", wantCode: 405, wantMessage: "the method must be POST\n", wantHeader: map[string]string{"Allow": "POST"}},
-		"text/plain":                {contentType: "text/plain", body: validReview(), wantCode: 415, wantMessage: "the content type must be application/json\n"},
-		"no content type":           {contentType: "-", body: validReview(), wantCode: 415, wantMessage: "the content type must be application/json\n"},
-		"malformed content type":    {contentType: "application/json; =", body: validReview(), wantCode: 415, wantMessage: "the content type must be application/json\n"},
-		"YAML":                      {contentType: "application/yaml", body: validReview(), wantCode: 415, wantMessage: "the content type must be application/json\n"},
-		"30 MB body":                {body: strings.Repeat(" ", 30<<20), wantCode: 413, wantMessage: "the body has more than 29360128 bytes\n"},
-		"30 MB body, not announced": {body: strings.Repeat(" ", 30<<20), chunked: true, wantCode: 413, wantMessage: "the body has more than 29360128 bytes\n"},
-		"timeout is garbage":        {path: "/validate/group?timeout=soon", body: validReview(), wantCode: 400, wantMessage: "the query's timeout must be a positive duration such as 5s\n"},
-		"timeout is negative":       {path: "/validate/group?timeout=-1s", body: validReview(), wantCode: 400, wantMessage: "the query's timeout must be a positive duration such as 5s\n"},
-		"query is malformed":        {path: "/validate/group?timeout=%zz", body: validReview(), wantCode: 400, wantMessage: "the query is malformed\n"},
-		"evaluator knows no group":  {path: "/validate/unknown", body: validReview(), wantCode: 503, wantMessage: "looking up the group: group is not loaded yet\n", wantHeader: map[string]string{"Retry-After": "0"}},
-		"evaluator wants a retry":   {path: "/mutate/retry", body: validReview(), wantCode: 503, wantMessage: "group is not loaded yet\n", wantHeader: map[string]string{"Retry-After": "2"}},
-		"evaluator finds it bad":    {path: "/mutate/bad", body: validReview(), wantCode: 400, wantMessage: "group bad: the object cannot be decoded\n"},
-		"evaluator does not":        {path: "/mutate/not-bad", body: validReview(), wantCode: 500, wantMessage: internalError},
-		"evaluator fails":           {path: "/mutate/error", body: validReview(), wantCode: 500, wantMessage: internalError},
-		"evaluator has no answer":   {path: "/mutate/nothing", body: validReview(), wantCode: 500, wantMessage: internalError},
-		"evaluator panics":          {path: "/mutate/panic", body: validReview(), wantCode: 500, wantMessage: internalError},
-		"evaluator panics in Go":    {path: "/mutate/nil-map", body: validReview(), wantCode: 500, wantMessage: internalError},
-		"evaluator takes too long":  {path: "/mutate/slow?timeout=1s", body: validReview(), wantCode: 504, wantMessage: "no decision within 1s\n"},
+		"GET": {
+			method:      "GET",
+			wantCode:    405,
+			wantMessage: "the method must be POST\n",
+			wantHeader:  map[string]string{"Allow": "POST"},
+		},
+		"PUT": {
+			method:      "PUT",
+			body:        validReview(),
+			wantCode:    405,
+			wantMessage: "the method must be POST\n",
+			wantHeader:  map[string]string{"Allow": "POST"},
+		},
+		"OPTIONS": {
+			method:      "OPTIONS",
+			wantCode:    405,
+			wantMessage: "the method must be POST\n",
+			wantHeader:  map[string]string{"Allow": "POST"},
+		},
+		"text/plain": {
+			contentType: "text/plain",
+			body:        validReview(),
+			wantCode:    415,
+			wantMessage: "the content type must be application/json\n",
+		},
+		"no content type": {
+			contentType: "-",
+			body:        validReview(),
+			wantCode:    415,
+			wantMessage: "the content type must be application/json\n",
+		},
+		"malformed content type": {
+			contentType: "application/json; =",
+			body:        validReview(),
+			wantCode:    415,
+			wantMessage: "the content type must be application/json\n",
+		},
+		"YAML": {
+			contentType: "application/yaml",
+			body:        validReview(),
+			wantCode:    415,
+			wantMessage: "the content type must be application/json\n",
+		},
+		"30 MB body": {
+			body:        strings.Repeat(" ", 30<<20),
+			wantCode:    413,
+			wantMessage: "the body has more than 29360128 bytes\n",
+		},
+		"30 MB body, not announced": {
+			body:        strings.Repeat(" ", 30<<20),
+			chunked:     true,
+			wantCode:    413,
+			wantMessage: "the body has more than 29360128 bytes\n",
+		},
+		"timeout is garbage": {
+			path:        "/validate/group?timeout=soon",
+			body:        validReview(),
+			wantCode:    400,
+			wantMessage: "the query's timeout must be a positive duration such as 5s\n",
+		},
+		"timeout is negative": {
+			path:        "/validate/group?timeout=-1s",
+			body:        validReview(),
+			wantCode:    400,
+			wantMessage: "the query's timeout must be a positive duration such as 5s\n",
+		},
+		"query is malformed": {
+			path:        "/validate/group?timeout=%zz",
+			body:        validReview(),
+			wantCode:    400,
+			wantMessage: "the query is malformed\n",
+		},
+		"evaluator knows no group": {
+			path:        "/validate/unknown",
+			body:        validReview(),
+			wantCode:    503,
+			wantMessage: "looking up the group: group is not loaded yet\n",
+			wantHeader:  map[string]string{"Retry-After": "0"},
+		},
+		"evaluator wants a retry": {
+			path:        "/mutate/retry",
+			body:        validReview(),
+			wantCode:    503,
+			wantMessage: "group is not loaded yet\n",
+			wantHeader:  map[string]string{"Retry-After": "2"},
+		},
+		"evaluator finds it bad": {
+			path:        "/mutate/bad",
+			body:        validReview(),
+			wantCode:    400,
+			wantMessage: "group bad: the object cannot be decoded\n",
+		},
+		"evaluator does not":      {path: "/mutate/not-bad", body: validReview(), wantCode: 500, wantMessage: internalError},
+		"evaluator fails":         {path: "/mutate/error", body: validReview(), wantCode: 500, wantMessage: internalError},
+		"evaluator has no answer": {path: "/mutate/nothing", body: validReview(), wantCode: 500, wantMessage: internalError},
+		"evaluator panics":        {path: "/mutate/panic", body: validReview(), wantCode: 500, wantMessage: internalError},
+		"evaluator panics in Go":  {path: "/mutate/nil-map", body: validReview(), wantCode: 500, wantMessage: internalError},
+		"evaluator takes too long": {
+			path:        "/mutate/slow?timeout=1s",
+			body:        validReview(),
+			wantCode:    504,
+			wantMessage: "no decision within 1s\n",
+		},
 	}
 }
 
 // badReviews returns invalid reviews.
 func badReviews() map[string]badInput {
 	return map[string]badInput{
-		"empty body":                 {wantCode: 400, wantMessage: "invalid JSON: the body is empty\n"},
-		"white space":                {body: " \n", wantCode: 400, wantMessage: "invalid JSON: the body is empty\n"},
-		"not JSON":                   {body: "kind: AdmissionReview", wantCode: 400, wantMessage: "invalid JSON: invalid character 'k' at start of value (offset 0)\n"},
-		"null":                       {body: "null", wantCode: 400, wantMessage: "the body must be an AdmissionReview in JSON\n"},
-		"array":                      {body: "[]", wantCode: 400, wantMessage: "invalid JSON: unexpected array (offset 0)\n"},
-		"truncated JSON":             {body: validReview()[:150], wantCode: 400, wantMessage: `invalid JSON: unexpected end at "/request/resource" (offset 150)` + "\n"},
-		"two documents":              {body: validReview() + validReview(), wantCode: 400, wantMessage: fmt.Sprintf("invalid JSON: invalid character '{' after top-level value (offset %d)\n", len(validReview()))},
-		"duplicate keys":             {body: `{"kind":"AdmissionReview","kind":"AdmissionReview"}`, wantCode: 400, wantMessage: `invalid JSON: duplicate member at "/kind" (offset 26)` + "\n"},
-		"two requests":               {body: `{"request":{},"request":{}}`, wantCode: 400, wantMessage: `invalid JSON: duplicate member at "/request" (offset 14)` + "\n"},
-		"endless nesting":            {body: strings.Repeat(`{"a":`, 1<<20), wantCode: 400, wantMessage: "exceeded max depth"},
-		"escaped names":              {body: strings.Replace(validReview(), `"request"`, `"re\u0071uest"`, 1), wantCode: 400, wantMessage: "request is missing\n"},
-		"a million groups":           {body: reviewOf(uidMember, `"userInfo":{"groups":[`+strings.Repeat(`"",`, 1_000_000)+`""]}`), wantCode: 400, wantMessage: "the review has more than 1048576 bytes in addition to its objects\n"},
-		"CREATE without object":      {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, `"object":null`), wantCode: 400, wantMessage: "request.object is missing: CREATE needs it\n"},
-		"CREATE with oldObject":      {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, objectMember, `"oldObject":{}`), wantCode: 400, wantMessage: "request.oldObject must not be set: CREATE has none\n"},
-		"UPDATE without object":      {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"UPDATE","name":"a","oldObject":{}`), wantCode: 400, wantMessage: "request.object is missing: UPDATE needs it\n"},
-		"UPDATE without oldObject":   {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"UPDATE","name":"a","object":{}`), wantCode: 400, wantMessage: "request.oldObject is missing: UPDATE needs it\n"},
-		"UPDATE without name":        {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"UPDATE","object":{},"oldObject":{}`), wantCode: 400, wantMessage: "request.name is missing: UPDATE needs it\n"},
-		"DELETE with object":         {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","object":{},"oldObject":{}`), wantCode: 400, wantMessage: "request.object must not be set: DELETE has an oldObject only\n"},
-		"DELETE without oldObject":   {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE"`), wantCode: 400, wantMessage: "request.oldObject is missing: DELETE needs it\n"},
-		"CONNECT with oldObject":     {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"CONNECT","oldObject":{}`), wantCode: 400, wantMessage: "request.oldObject must not be set: CONNECT has none\n"},
-		"kind of another group":      {body: reviewOf(uidMember, `"kind":{"group":"apps","version":"v1","kind":"Pod"}`, resourceMember, operationMember, objectMember), wantCode: 400, wantMessage: "request.kind contradicts request.resource: without a subresource, group and version are the same\n"},
-		"two subresources":           {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, objectMember, `"requestResource":{"version":"v1","resource":"pods"},"requestSubResource":"status"`), wantCode: 400, wantMessage: "request.requestSubResource contradicts request.subResource\n"},
-		"namespace of another name":  {body: reviewOf(uidMember, kindMember, `"resource":{"version":"v1","resource":"namespaces"}`, operationMember, objectMember, `"name":"a","namespace":"b"`), wantCode: 400, wantMessage: "request.namespace contradicts request.name: that of a Namespace is its name\n"},
-		"wrong brackets":             {body: reviewOf(uidMember, `"object":{"a":]}`), wantCode: 400, wantMessage: `invalid JSON: invalid character ']' after object value (expecting ',' or '}') at "/request/object" (offset 98)` + "\n"},
-		"two objects":                {body: reviewOf(objectMember, objectMember), wantCode: 400, wantMessage: `invalid JSON: duplicate member at "/request/object" (offset 107)` + "\n"},
-		"wrong kind":                 {body: `{"kind":"Pod","apiVersion":"v1"}`, wantCode: 400, wantMessage: "kind must be AdmissionReview\n"},
-		"wrong version":              {body: strings.Replace(validReview(), "admission.k8s.io/v1", "admission.k8s.io/v2", 1), wantCode: 400, wantMessage: "apiVersion must be admission.k8s.io/v1 or admission.k8s.io/v1beta1\n"},
-		"no request":                 {body: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`, wantCode: 400, wantMessage: "request is missing\n"},
-		"null request":               {body: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":null}`, wantCode: 400, wantMessage: "request is missing\n"},
-		"Request":                    {body: strings.Replace(validReview(), `"request"`, `"Request"`, 1), wantCode: 400, wantMessage: "request is missing\n"},
-		"request is a string":        {body: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":"x"}`, wantCode: 400, wantMessage: `invalid JSON: unexpected string at "/request" (offset 71)` + "\n"},
-		"no uid":                     {body: reviewOf(kindMember, resourceMember, operationMember, objectMember), wantCode: 400, wantMessage: "request.uid is missing\n"},
-		"UID":                        {body: reviewOf(`"UID":"u-1"`, kindMember, resourceMember, operationMember), wantCode: 400, wantMessage: "request.uid is missing\n"},
-		"uid is a number":            {body: reviewOf(`"uid":1`, kindMember, resourceMember, operationMember), wantCode: 400, wantMessage: `invalid JSON: unexpected number at "/request/uid" (offset 78)` + "\n"},
-		"long uid":                   {body: reviewOf(`"uid":"`+strings.Repeat("u", 254)+`"`, kindMember, resourceMember, operationMember), wantCode: 400, wantMessage: "request.uid has 254 bytes, more than 253\n"},
-		"no kind":                    {body: reviewOf(uidMember, resourceMember, operationMember), wantCode: 400, wantMessage: "request.kind.version is missing\n"},
-		"no resource":                {body: reviewOf(uidMember, kindMember, operationMember), wantCode: 400, wantMessage: "request.resource.version is missing\n"},
-		"no operation":               {body: reviewOf(uidMember, kindMember, resourceMember), wantCode: 400, wantMessage: "request.operation must be CREATE, UPDATE, DELETE or CONNECT\n"},
-		"operation in small letters": {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"create"`), wantCode: 400, wantMessage: "request.operation must be CREATE, UPDATE, DELETE or CONNECT\n"},
-		"object is an array":         {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, `"object":[]`), wantCode: 400, wantMessage: "request.object must be a JSON object; found: array\n"},
-		"old object is a string":     {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, `"oldObject":"x"`), wantCode: 400, wantMessage: "request.oldObject must be a JSON object; found: string\n"},
+		"empty body":  {wantCode: 400, wantMessage: "invalid JSON: the body is empty\n"},
+		"white space": {body: " \n", wantCode: 400, wantMessage: "invalid JSON: the body is empty\n"},
+		"not JSON": {
+			body:        "kind: AdmissionReview",
+			wantCode:    400,
+			wantMessage: "invalid JSON: invalid character 'k' at start of value (offset 0)\n",
+		},
+		"null":  {body: "null", wantCode: 400, wantMessage: "the body must be an AdmissionReview in JSON\n"},
+		"array": {body: "[]", wantCode: 400, wantMessage: "invalid JSON: unexpected array (offset 0)\n"},
+		"truncated JSON": {
+			body:        validReview()[:150],
+			wantCode:    400,
+			wantMessage: `invalid JSON: unexpected end at "/request/resource" (offset 150)` + "\n",
+		},
+		"two documents": {
+			body:     validReview() + validReview(),
+			wantCode: 400,
+			wantMessage: fmt.Sprintf("invalid JSON: invalid character '{' after top-level value (offset %d)\n",
+				len(validReview())),
+		},
+		"duplicate keys": {
+			body:        `{"kind":"AdmissionReview","kind":"AdmissionReview"}`,
+			wantCode:    400,
+			wantMessage: `invalid JSON: duplicate member at "/kind" (offset 26)` + "\n",
+		},
+		"two requests": {
+			body:        `{"request":{},"request":{}}`,
+			wantCode:    400,
+			wantMessage: `invalid JSON: duplicate member at "/request" (offset 14)` + "\n",
+		},
+		"endless nesting": {body: strings.Repeat(`{"a":`, 1<<20), wantCode: 400, wantMessage: "exceeded max depth"},
+		"escaped names": {
+			body:        strings.Replace(validReview(), `"request"`, `"re\u0071uest"`, 1),
+			wantCode:    400,
+			wantMessage: "request is missing\n",
+		},
+		"a million groups": {
+			body:        reviewOf(uidMember, `"userInfo":{"groups":[`+strings.Repeat(`"",`, 1_000_000)+`""]}`),
+			wantCode:    400,
+			wantMessage: "the review has more than 1048576 bytes in addition to its objects\n",
+		},
+		"CREATE without object": {
+			body:        reviewOf(uidMember, kindMember, resourceMember, operationMember, `"object":null`),
+			wantCode:    400,
+			wantMessage: "request.object is missing: CREATE needs it\n",
+		},
+		"CREATE with oldObject": {
+			body:        reviewOf(uidMember, kindMember, resourceMember, operationMember, objectMember, `"oldObject":{}`),
+			wantCode:    400,
+			wantMessage: "request.oldObject must not be set: CREATE has none\n",
+		},
+		"UPDATE without object": {
+			body:        reviewOf(uidMember, kindMember, resourceMember, `"operation":"UPDATE","name":"a","oldObject":{}`),
+			wantCode:    400,
+			wantMessage: "request.object is missing: UPDATE needs it\n",
+		},
+		"UPDATE without oldObject": {
+			body:        reviewOf(uidMember, kindMember, resourceMember, `"operation":"UPDATE","name":"a","object":{}`),
+			wantCode:    400,
+			wantMessage: "request.oldObject is missing: UPDATE needs it\n",
+		},
+		"UPDATE without name": {
+			body:        reviewOf(uidMember, kindMember, resourceMember, `"operation":"UPDATE","object":{},"oldObject":{}`),
+			wantCode:    400,
+			wantMessage: "request.name is missing: UPDATE needs it\n",
+		},
+		"DELETE with object": {
+			body:        reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","object":{},"oldObject":{}`),
+			wantCode:    400,
+			wantMessage: "request.object must not be set: DELETE has an oldObject only\n",
+		},
+		"DELETE without oldObject": {
+			body:        reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE"`),
+			wantCode:    400,
+			wantMessage: "request.oldObject is missing: DELETE needs it\n",
+		},
+		"CONNECT with oldObject": {
+			body:        reviewOf(uidMember, kindMember, resourceMember, `"operation":"CONNECT","oldObject":{}`),
+			wantCode:    400,
+			wantMessage: "request.oldObject must not be set: CONNECT has none\n",
+		},
+		"kind of another group": {
+			body: reviewOf(uidMember, `"kind":{"group":"apps","version":"v1","kind":"Pod"}`, resourceMember,
+				operationMember, objectMember),
+			wantCode:    400,
+			wantMessage: "request.kind contradicts request.resource: without a subresource, group and version are the same\n",
+		},
+		"two subresources": {
+			body: reviewOf(uidMember, kindMember, resourceMember, operationMember, objectMember,
+				`"requestResource":{"version":"v1","resource":"pods"},"requestSubResource":"status"`),
+			wantCode:    400,
+			wantMessage: "request.requestSubResource contradicts request.subResource\n",
+		},
+		"namespace of another name": {
+			body: reviewOf(uidMember, kindMember, `"resource":{"version":"v1","resource":"namespaces"}`,
+				operationMember, objectMember, `"name":"a","namespace":"b"`),
+			wantCode:    400,
+			wantMessage: "request.namespace contradicts request.name: that of a Namespace is its name\n",
+		},
+		"wrong brackets": {
+			body:        reviewOf(uidMember, `"object":{"a":]}`),
+			wantCode:    400,
+			wantMessage: `invalid JSON: invalid character ']' after object value (expecting ',' or '}') at "/request/object" (offset 98)` + "\n",
+		},
+		"two objects": {
+			body:        reviewOf(objectMember, objectMember),
+			wantCode:    400,
+			wantMessage: `invalid JSON: duplicate member at "/request/object" (offset 107)` + "\n",
+		},
+		"wrong kind": {
+			body:        `{"kind":"Pod","apiVersion":"v1"}`,
+			wantCode:    400,
+			wantMessage: "kind must be AdmissionReview\n",
+		},
+		"wrong version": {
+			body:        strings.Replace(validReview(), "admission.k8s.io/v1", "admission.k8s.io/v2", 1),
+			wantCode:    400,
+			wantMessage: "apiVersion must be admission.k8s.io/v1 or admission.k8s.io/v1beta1\n",
+		},
+		"no request": {
+			body:        `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`,
+			wantCode:    400,
+			wantMessage: "request is missing\n",
+		},
+		"null request": {
+			body:        `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":null}`,
+			wantCode:    400,
+			wantMessage: "request is missing\n",
+		},
+		"Request": {
+			body:        strings.Replace(validReview(), `"request"`, `"Request"`, 1),
+			wantCode:    400,
+			wantMessage: "request is missing\n",
+		},
+		"request is a string": {
+			body:        `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":"x"}`,
+			wantCode:    400,
+			wantMessage: `invalid JSON: unexpected string at "/request" (offset 71)` + "\n",
+		},
+		"no uid": {
+			body:        reviewOf(kindMember, resourceMember, operationMember, objectMember),
+			wantCode:    400,
+			wantMessage: "request.uid is missing\n",
+		},
+		"UID": {
+			body:        reviewOf(`"UID":"u-1"`, kindMember, resourceMember, operationMember),
+			wantCode:    400,
+			wantMessage: "request.uid is missing\n",
+		},
+		"uid is a number": {
+			body:        reviewOf(`"uid":1`, kindMember, resourceMember, operationMember),
+			wantCode:    400,
+			wantMessage: `invalid JSON: unexpected number at "/request/uid" (offset 78)` + "\n",
+		},
+		"long uid": {
+			body:        reviewOf(`"uid":"`+strings.Repeat("u", 254)+`"`, kindMember, resourceMember, operationMember),
+			wantCode:    400,
+			wantMessage: "request.uid has 254 bytes, more than 253\n",
+		},
+		"no kind": {
+			body:        reviewOf(uidMember, resourceMember, operationMember),
+			wantCode:    400,
+			wantMessage: "request.kind.version is missing\n",
+		},
+		"no resource": {
+			body:        reviewOf(uidMember, kindMember, operationMember),
+			wantCode:    400,
+			wantMessage: "request.resource.version is missing\n",
+		},
+		"no operation": {
+			body:        reviewOf(uidMember, kindMember, resourceMember),
+			wantCode:    400,
+			wantMessage: "request.operation must be CREATE, UPDATE, DELETE or CONNECT\n",
+		},
+		"operation in small letters": {
+			body:        reviewOf(uidMember, kindMember, resourceMember, `"operation":"create"`),
+			wantCode:    400,
+			wantMessage: "request.operation must be CREATE, UPDATE, DELETE or CONNECT\n",
+		},
+		"object is an array": {
+			body:        reviewOf(uidMember, kindMember, resourceMember, operationMember, `"object":[]`),
+			wantCode:    400,
+			wantMessage: "request.object must be a JSON object; found: array\n",
+		},
+		"old object is a string": {
+			body:        reviewOf(uidMember, kindMember, resourceMember, operationMember, `"oldObject":"x"`),
+			wantCode:    400,
+			wantMessage: "request.oldObject must be a JSON object; found: string\n",
+		},
 	}
 }
 
@@ -174,8 +404,10 @@ func badReviews() map[string]badInput {
 func badPaths() map[string]badInput {
 	cases := map[string]badInput{}
 	for _, path := range []string{
-		"/", "/validate", "/validate/", "/validate//group", "//validate/group", "/validate/group/", "/validate/group/x", "/validate/../validate/group",
-		"/validate/./group", "/validate/%2e%2e/group", "/validate/%67roup", "/validate%2fgroup", "/validate/Group", "/validate/-group", "/validate/group.",
+		"/", "/validate", "/validate/", "/validate//group", "//validate/group", "/validate/group/", "/validate/group/x",
+		"/validate/../validate/group",
+		"/validate/./group", "/validate/%2e%2e/group", "/validate/%67roup", "/validate%2fgroup", "/validate/Group",
+		"/validate/-group", "/validate/group.",
 		"/validate/a..b", "/validate/gr_oup", "/validate/gr\u00f6up", "/convert/group", "/metrics", "/validate/" + strings.Repeat("a", 254), "*",
 	} {
 		cases["path "+path] = badInput{
@@ -200,7 +432,9 @@ func TestBadInput(t *testing.T) {
 			})
 		}
 	}
-	for _, text := range []string{`"metadata"`, "panic with a value of type string", "assignment to entry in nil map", "secret of the evaluator"} {
+	for _, text := range []string{
+		`"metadata"`, "panic with a value of type string", "assignment to entry in nil map", "secret of the evaluator",
+	} {
 		if got, want := strings.Contains(logs.String(), text), text != `"metadata"`; got != want {
 			t.Errorf("%q in the log: %t, want %t", text, got, want)
 		}
@@ -355,22 +589,35 @@ func TestAnswer(t *testing.T) {
 // TestRequest checks the request that the evaluator gets.
 func TestRequest(t *testing.T) {
 	yes := true
-	gvk, gvr := metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, metav1.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	gvk, gvr := metav1.GroupVersionKind{
+		Group:   "apps",
+		Version: "v1",
+		Kind:    "Deployment",
+	}, metav1.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	full := admissionv1.AdmissionRequest{
 		UID: "u-2", Kind: gvk, Resource: gvr, SubResource: "scale", RequestKind: &gvk, RequestResource: &gvr, RequestSubResource: "scale",
 		Name: "shop", Namespace: "prod", Operation: admissionv1.Update,
-		UserInfo:  authenticationv1.UserInfo{Username: "ann", UID: "7", Groups: []string{"a", "b"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}},
+		UserInfo: authenticationv1.UserInfo{
+			Username: "ann",
+			UID:      "7",
+			Groups:   []string{"a", "b"},
+			Extra:    map[string]authenticationv1.ExtraValue{"k": {"v"}},
+		},
 		Object:    runtime.RawExtension{Raw: []byte(`{"a":"é\n"}`)},
 		OldObject: runtime.RawExtension{Raw: []byte(`{"a":1.50}`)},
 		DryRun:    &yes,
 		Options:   runtime.RawExtension{Raw: []byte(`{"kind":"UpdateOptions"}`)},
 	}
-	encoded, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: "admission.k8s.io/v1"}, Request: &full})
+	encoded, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: "admission.k8s.io/v1"},
+		Request:  &full,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	del := admissionv1.AdmissionRequest{
-		UID: "u-1", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Operation: admissionv1.Delete,
+		UID: "u-1", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Operation: admissionv1.Delete,
 		OldObject: runtime.RawExtension{Raw: []byte(`{"a":1}`)},
 	}
 	const oldObject = `"oldObject":{"a":1}`
@@ -379,16 +626,47 @@ func TestRequest(t *testing.T) {
 		body string
 		want admissionv1.AdmissionRequest
 	}{
-		"every field":             {string(encoded), full},
-		"white space":             {indented(t, encoded), withRaw(full, "{\n      \"a\": \"é\\n\"\n    }", "{\n      \"a\": 1.50\n    }", "{\n      \"kind\": \"UpdateOptions\"\n    }")},
-		"members of later API":    {strings.Replace(string(encoded), `"uid"`, `"later":{"x":[1]},"uid"`, 1), full},
-		"nil objects on DELETE":   {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","object":null,"options":null`, oldObject), del},
-		"absent objects":          {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE"`, oldObject), del},
-		"10,000 deep":             {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","oldObject":`+deep), withRaw(del, "", deep, "")},
-		"duplicates within":       {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","later":{"a":1,"a":2},"oldObject":{"a":1,"a":2}`), withRaw(del, "", `{"a":1,"a":2}`, "")},
-		"strings that end late":   {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","oldObject":{"\\\"}":"\"\\"}`), withRaw(del, "", `{"\\\"}":"\"\\"}`, "")},
-		"names in another case":   {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","Object":{"a":1},"dryrun":true`, oldObject), del},
-		"null where a string was": {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","name":null,"dryRun":null`, oldObject), del},
+		"every field": {body: string(encoded), want: full},
+		"white space": {
+			body: indented(t, encoded),
+			want: withRaw(full, "{\n      \"a\": \"é\\n\"\n    }", "{\n      \"a\": 1.50\n    }",
+				"{\n      \"kind\": \"UpdateOptions\"\n    }"),
+		},
+		"members of later API": {
+			body: strings.Replace(string(encoded), `"uid"`, `"later":{"x":[1]},"uid"`, 1),
+			want: full,
+		},
+		"nil objects on DELETE": {
+			body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","object":null,"options":null`,
+				oldObject),
+			want: del,
+		},
+		"absent objects": {
+			body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE"`, oldObject),
+			want: del,
+		},
+		"10,000 deep": {
+			body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","oldObject":`+deep),
+			want: withRaw(del, "", deep, ""),
+		},
+		"duplicates within": {
+			body: reviewOf(uidMember, kindMember, resourceMember,
+				`"operation":"DELETE","later":{"a":1,"a":2},"oldObject":{"a":1,"a":2}`),
+			want: withRaw(del, "", `{"a":1,"a":2}`, ""),
+		},
+		"strings that end late": {
+			body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","oldObject":{"\\\"}":"\"\\"}`),
+			want: withRaw(del, "", `{"\\\"}":"\"\\"}`, ""),
+		},
+		"names in another case": {
+			body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","Object":{"a":1},"dryrun":true`,
+				oldObject),
+			want: del,
+		},
+		"null where a string was": {
+			body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","name":null,"dryRun":null`, oldObject),
+			want: del,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -407,7 +685,10 @@ func TestRequest(t *testing.T) {
 			if diff := cmp.Diff(&tc.want, got); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}
-			if want := (registration.GroupKey{Phase: registration.PhaseMutate, Name: "group-1.x"}); group != want || left <= 10*time.Second || left > 25*time.Second {
+			if want := (registration.GroupKey{
+				Phase: registration.PhaseMutate,
+				Name:  "group-1.x",
+			}); group != want || left <= 10*time.Second || left > 25*time.Second {
 				t.Errorf("group %v, %s left; want %v, nearly 25s", group, left, want)
 			}
 		})
@@ -418,14 +699,18 @@ func TestRequest(t *testing.T) {
 func TestReviewPath(t *testing.T) {
 	var group registration.GroupKey
 	m := prometheus.NewRegistry()
-	s := handlerOf(t, Options{Registerer: m, Evaluator: evaluatorFunc(func(_ context.Context, key registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-		group = key
-		return &admissionv1.AdmissionResponse{Allowed: true}, nil
-	})})
-	if w := serve(s, "/validate-webhookpolicy?timeout=5s", validReview()); w.Code != http.StatusOK || group != (registration.GroupKey{Phase: "review"}) {
+	s := handlerOf(t, Options{Registerer: m,
+		Evaluator: evaluatorFunc(func(_ context.Context, key registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+			group = key
+			return &admissionv1.AdmissionResponse{Allowed: true}, nil
+		})})
+	if w := serve(s, "/validate-webhookpolicy?timeout=5s", validReview()); w.Code != http.StatusOK ||
+		group != (registration.GroupKey{Phase: "review"}) {
 		t.Errorf("code %d, group %v; want 200 and a review", w.Code, group)
 	}
-	for _, path := range []string{"/validate-webhookpolicy/", "/validate-webhookpolicy/x", "/review/x", "/review", "/validate%2dwebhookpolicy"} {
+	for _, path := range []string{
+		"/validate-webhookpolicy/", "/validate-webhookpolicy/x", "/review/x", "/review", "/validate%2dwebhookpolicy",
+	} {
 		if w := serve(s, path, validReview()); w.Code != http.StatusNotFound {
 			t.Errorf("path %s: code %d, want 404", path, w.Code)
 		}
@@ -453,7 +738,8 @@ func withRaw(r admissionv1.AdmissionRequest, object, oldObject, options string) 
 func TestRequestTimeout(t *testing.T) {
 	cases := map[string]time.Duration{
 		"": 10 * time.Second, "?": 10 * time.Second, "?timeout=": 10 * time.Second, "?other=1": 10 * time.Second, "?timeout=5s": 5 * time.Second,
-		"?timeout=1ms": time.Second, "?timeout=30s": 30 * time.Second, "?timeout=1h": 30 * time.Second, "?a=b&timeout=2.5s": 2500 * time.Millisecond,
+		"?timeout=1ms": time.Second, "?timeout=30s": 30 * time.Second, "?timeout=1h": 30 * time.Second,
+		"?a=b&timeout=2.5s": 2500 * time.Millisecond,
 	}
 	for query, want := range cases {
 		r := httptest.NewRequest(http.MethodPost, "/validate/group"+query, nil)
@@ -497,7 +783,13 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %v, want %v", series, got[series], value)
 		}
 	}
-	if _, err := New(Options{Address: ":0", GetCertificate: newPair(t).get, Accepts: acceptsAll, Evaluator: allowAll(), Registerer: registry}); err == nil {
+	if _, err := New(Options{
+		Address:        ":0",
+		GetCertificate: newPair(t).get,
+		Accepts:        acceptsAll,
+		Evaluator:      allowAll(),
+		Registerer:     registry,
+	}); err == nil {
 		t.Error("a second server registered the same metrics")
 	}
 }
@@ -538,10 +830,20 @@ func TestDecisionLog(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	_, err := New(Options{MaxBodyBytes: -1, MaxConnections: -1, MaxEvaluations: -1, MaxInFlight: -2, MaxInFlightBytes: -2, MaxDecodedBytes: -1, Drain: Drain{Min: time.Minute, Quiet: -1, Max: time.Second}})
+	_, err := New(Options{
+		MaxBodyBytes:     -1,
+		MaxConnections:   -1,
+		MaxEvaluations:   -1,
+		MaxInFlight:      -2,
+		MaxInFlightBytes: -2,
+		MaxDecodedBytes:  -1,
+		Drain:            Drain{Min: time.Minute, Quiet: -1, Max: time.Second},
+	})
 	want := strings.Join([]string{
-		"configuring the webhook server: set Address or Listener", "set GetCertificate", "set Accepts", "set Evaluator", "MaxBodyBytes must be positive",
-		"MaxConnections must be positive", "MaxEvaluations must be positive", "MaxInFlight must be at least MaxEvaluations", "MaxInFlightBytes must be at least MaxBodyBytes",
+		"configuring the webhook server: set Address or Listener", "set GetCertificate", "set Accepts", "set Evaluator",
+		"MaxBodyBytes must be positive",
+		"MaxConnections must be positive", "MaxEvaluations must be positive", "MaxInFlight must be at least MaxEvaluations",
+		"MaxInFlightBytes must be at least MaxBodyBytes",
 		"MaxDecodedBytes must be positive", "Drain.Min and Drain.Quiet must be positive", "Drain.Max must be at least Drain.Min",
 	}, "\n")
 	if err == nil || err.Error() != want {

@@ -25,7 +25,8 @@ import (
 // evaluatorFunc is an Evaluator made of a function.
 type evaluatorFunc func(ctx context.Context, group registration.GroupKey, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 
-func (f evaluatorFunc) Evaluate(ctx context.Context, group registration.GroupKey, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+func (f evaluatorFunc) Evaluate(ctx context.Context, group registration.GroupKey,
+	req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	return f(ctx, group, req)
 }
 

@@ -40,7 +40,8 @@ func kubernetesClient(t *testing.T, p pair, dial dialer) *rest.RESTClient {
 	manager.SetAuthenticationInfoResolver(clusterIP{dial})
 	manager.SetServiceResolver(clusterIP{dial})
 	client, err := manager.HookClient(webhook.ClientConfig{
-		Name: "checks", CABundle: p.pem, Service: &webhook.ClientConfigService{Name: "checks", Namespace: "shop", Path: "/validate/group", Port: 443},
+		Name: "checks", CABundle: p.pem,
+		Service: &webhook.ClientConfigService{Name: "checks", Namespace: "shop", Path: "/validate/group", Port: 443},
 	})
 	if err != nil {
 		t.Fatal(err)

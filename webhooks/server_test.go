@@ -310,7 +310,8 @@ func TestConnectionLimit(t *testing.T) {
 		expectAllowed(t, client, s.url("/validate/group"))
 	}
 	excess := post(t, s.client(t), s.url("/validate/group"), validReview())
-	if excess.code != http.StatusServiceUnavailable || excess.header.Get("Retry-After") != "1" || !excess.close || excess.body != "too many connections\n" {
+	if excess.code != http.StatusServiceUnavailable || excess.header.Get("Retry-After") != "1" || !excess.close ||
+		excess.body != "too many connections\n" {
 		t.Errorf("answer %+v, want 503 with Retry-After 1 and a closed connection", excess)
 	}
 	for _, client := range clients {
@@ -541,7 +542,8 @@ func TestKubernetesClient(t *testing.T) {
 	if err := callV1(client, "u-1", v1); err != nil {
 		t.Fatal(err)
 	}
-	if v1.Response == nil || v1.Response.UID != "u-1" || !v1.Response.Allowed || len(v1.Response.Warnings) != 1 || v1.Response.Warnings[0] != "shop" {
+	if v1.Response == nil || v1.Response.UID != "u-1" || !v1.Response.Allowed || len(v1.Response.Warnings) != 1 ||
+		v1.Response.Warnings[0] != "shop" {
 		t.Errorf("v1: response %+v", v1.Response)
 	}
 	question := &admissionv1beta1.AdmissionReview{Request: &admissionv1beta1.AdmissionRequest{UID: "u-2", Operation: admissionv1beta1.Delete}}
@@ -552,7 +554,8 @@ func TestKubernetesClient(t *testing.T) {
 	if err := client.Post().Body(question).Do(t.Context()).Into(v1beta1); err != nil {
 		t.Fatal(err)
 	}
-	if v1beta1.Response == nil || v1beta1.Response.UID != "u-2" || v1beta1.Response.Allowed || v1beta1.APIVersion != "admission.k8s.io/v1beta1" {
+	if v1beta1.Response == nil || v1beta1.Response.UID != "u-2" || v1beta1.Response.Allowed ||
+		v1beta1.APIVersion != "admission.k8s.io/v1beta1" {
 		t.Errorf("v1beta1: %+v", v1beta1)
 	}
 }

@@ -61,16 +61,65 @@ func TestLimits(t *testing.T) {
 			want: want{503, "too many requests to answer this one in time\n", "0", 500 * time.Millisecond, "wait"}},
 		"too many wait already": {options: Options{MaxEvaluations: 1, MaxInFlight: 1}, held: 9 * time.Second, path: "/validate/other?timeout=5s",
 			want: want{503, "too many requests\n", "1", 0, "requests"}},
-		"the first has yielded its slot": {options: one, held: 9 * time.Second, first: "/validate/away?timeout=30s", path: "/validate/other?timeout=5s", want: allowed(0)},
-		"a policy is reviewed":           {options: Options{MaxEvaluations: 1, MaxInFlight: 1}, held: 9 * time.Second, path: reviewPath + "?timeout=5s", want: allowed(0)},
-		"a canary":                       {options: Options{MaxEvaluations: 1, MaxInFlight: 1}, held: 9 * time.Second, path: "/canary/validate?timeout=5s", want: allowed(0)},
-		"waits for memory":               {options: memory, held: 2 * time.Second, heldBody: large, path: "/validate/other?timeout=5s", body: large, want: allowed(2 * time.Second)},
+		"the first has yielded its slot": {
+			options: one,
+			held:    9 * time.Second,
+			first:   "/validate/away?timeout=30s",
+			path:    "/validate/other?timeout=5s",
+			want:    allowed(0),
+		},
+		"a policy is reviewed": {
+			options: Options{MaxEvaluations: 1, MaxInFlight: 1},
+			held:    9 * time.Second,
+			path:    reviewPath + "?timeout=5s",
+			want:    allowed(0),
+		},
+		"a canary": {
+			options: Options{MaxEvaluations: 1, MaxInFlight: 1},
+			held:    9 * time.Second,
+			path:    "/canary/validate?timeout=5s",
+			want:    allowed(0),
+		},
+		"waits for memory": {
+			options:  memory,
+			held:     2 * time.Second,
+			heldBody: large,
+			path:     "/validate/other?timeout=5s",
+			body:     large,
+			want:     allowed(2 * time.Second),
+		},
 		"memory comes too late": {options: memory, held: 9 * time.Second, heldBody: large, path: "/validate/other?timeout=5s", body: large,
 			want: want{503, "too many large bodies\n", "1", 2500 * time.Millisecond, "memory"}},
-		"small beside large":                 {options: memory, held: 9 * time.Second, heldBody: large, path: "/validate/other?timeout=5s", want: allowed(0)},
-		"usual beside what takes long":       {options: one, held: 9 * time.Second, heldBody: veryLarge, path: "/validate/other?timeout=5s", want: allowed(0)},
-		"what takes long beside another":     {options: Options{MaxEvaluations: 15}, held: 2 * time.Second, heldBody: veryLarge, path: "/validate/other?timeout=5s", body: veryLarge, want: allowed(2 * time.Second)},
-		"what takes long, beside one of two": {options: Options{MaxEvaluations: 16}, held: 2 * time.Second, heldBody: veryLarge, path: "/validate/other?timeout=5s", body: veryLarge, want: allowed(0)},
+		"small beside large": {
+			options:  memory,
+			held:     9 * time.Second,
+			heldBody: large,
+			path:     "/validate/other?timeout=5s",
+			want:     allowed(0),
+		},
+		"usual beside what takes long": {
+			options:  one,
+			held:     9 * time.Second,
+			heldBody: veryLarge,
+			path:     "/validate/other?timeout=5s",
+			want:     allowed(0),
+		},
+		"what takes long beside another": {
+			options:  Options{MaxEvaluations: 15},
+			held:     2 * time.Second,
+			heldBody: veryLarge,
+			path:     "/validate/other?timeout=5s",
+			body:     veryLarge,
+			want:     allowed(2 * time.Second),
+		},
+		"what takes long, beside one of two": {
+			options:  Options{MaxEvaluations: 16},
+			held:     2 * time.Second,
+			heldBody: veryLarge,
+			path:     "/validate/other?timeout=5s",
+			body:     veryLarge,
+			want:     allowed(0),
+		},
 		"a large canary": {options: memory, path: "/canary/validate", body: large,
 			want: want{code: 413, message: "the body has more than 32768 bytes\n"}},
 		"a large policy": {path: reviewPath, body: strings.Repeat(" ", maxReviewedBody+1),
@@ -111,7 +160,9 @@ func TestLimits(t *testing.T) {
 // checkIdle checks that nothing is held, and that one request was shed for the reason, or none.
 func checkIdle(t *testing.T, got map[string]float64, reason string) {
 	t.Helper()
-	for _, series := range []string{"ostiary_webhook_evaluations_in_flight", "ostiary_webhook_queued_requests", "ostiary_webhook_large_body_bytes"} {
+	for _, series := range []string{
+		"ostiary_webhook_evaluations_in_flight", "ostiary_webhook_queued_requests", "ostiary_webhook_large_body_bytes",
+	} {
 		if n, ok := got[series]; n != 0 || !ok {
 			t.Errorf("%s is %v in the end, want 0", series, n)
 		}
@@ -192,7 +243,8 @@ func TestBodyTimeCountsTowardsTimeout(t *testing.T) {
 		})
 		h := handlerOf(t, Options{Evaluator: evaluator})
 		began := time.Now()
-		r := httptest.NewRequest(http.MethodPost, "/validate/group?timeout=5s", &slowReader{Reader: strings.NewReader(validReview()), pause: 3 * time.Second})
+		r := httptest.NewRequest(http.MethodPost, "/validate/group?timeout=5s",
+			&slowReader{Reader: strings.NewReader(validReview()), pause: 3 * time.Second})
 		r.ContentLength = int64(len(validReview()))
 		r.Header.Set("Content-Type", contentType)
 		w := httptest.NewRecorder()

@@ -126,9 +126,12 @@ func TestNewRefuses(t *testing.T) {
 		options Options
 		want    string
 	}{
-		"nothing is given": {Options{}, "configuring authentication: specify a client CA or a Secret"},
-		"no file":          {Options{CAFile: "/nonexistent/ca.crt", Names: []string{"a"}}, "--client-ca /nonexistent/ca.crt: no such file or directory"},
-		"no certificate":   {Options{CAFile: garbage, Names: []string{"a"}}, "--client-ca " + garbage + ": "},
+		"nothing is given": {options: Options{}, want: "configuring authentication: specify a client CA or a Secret"},
+		"no file": {
+			options: Options{CAFile: "/nonexistent/ca.crt", Names: []string{"a"}},
+			want:    "--client-ca /nonexistent/ca.crt: no such file or directory",
+		},
+		"no certificate": {options: Options{CAFile: garbage, Names: []string{"a"}}, want: "--client-ca " + garbage + ": "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.options.Clock, tc.options.Log = clock.RealClock{}, logr.Discard()
@@ -158,13 +161,40 @@ func TestCAFile(t *testing.T) {
 		wantProblem float64
 		wantLog     string // "" is none
 	}{
-		{"as it was at the start", func() {}, first.leaf, second.leaf, 0, ""},
-		{"half written", func() { write(t, path, second.pem[:40]) }, first.leaf, second.leaf, 1, "keeping the last ones"},
-		{"still half written", func() {}, first.leaf, second.leaf, 1, ""},
-		{"gone", func() { _ = os.Remove(path) }, first.leaf, second.leaf, 1, "no such file or directory"},
-		{"too large", func() { write(t, path, append(second.pem, make([]byte, maxFile)...)) }, first.leaf, second.leaf, 1, "keeping the last ones"},
-		{"another CA", func() { write(t, path, second.pem) }, second.leaf, first.leaf, 0, "read the accepted callers"},
-		{"both", func() { write(t, path, append(second.pem, first.pem...)) }, first.leaf, nil, 0, ""},
+		{name: "as it was at the start", change: func() {}, accepted: first.leaf, rejected: second.leaf},
+		{
+			name:        "half written",
+			change:      func() { write(t, path, second.pem[:40]) },
+			accepted:    first.leaf,
+			rejected:    second.leaf,
+			wantProblem: 1,
+			wantLog:     "keeping the last ones",
+		},
+		{name: "still half written", change: func() {}, accepted: first.leaf, rejected: second.leaf, wantProblem: 1},
+		{
+			name:        "gone",
+			change:      func() { _ = os.Remove(path) },
+			accepted:    first.leaf,
+			rejected:    second.leaf,
+			wantProblem: 1,
+			wantLog:     "no such file or directory",
+		},
+		{
+			name:        "too large",
+			change:      func() { write(t, path, append(second.pem, make([]byte, maxFile)...)) },
+			accepted:    first.leaf,
+			rejected:    second.leaf,
+			wantProblem: 1,
+			wantLog:     "keeping the last ones",
+		},
+		{
+			name:     "another CA",
+			change:   func() { write(t, path, second.pem) },
+			accepted: second.leaf,
+			rejected: first.leaf,
+			wantLog:  "read the accepted callers",
+		},
+		{name: "both", change: func() { write(t, path, append(second.pem, first.pem...)) }, accepted: first.leaf},
 	}
 	for _, step := range steps {
 		t.Run(step.name, func(t *testing.T) {
@@ -199,7 +229,14 @@ func TestCAFile(t *testing.T) {
 func TestSecret(t *testing.T) {
 	const secret = "a-token-that-must-stay-secret"
 	log := &lines{}
-	g, err := New(Options{TokenSecret: "tokens", BasicSecret: "users", Namespace: "ns", Clock: clock.RealClock{}, Log: log.logger(), Registerer: prometheus.NewRegistry()})
+	g, err := New(Options{
+		TokenSecret: "tokens",
+		BasicSecret: "users",
+		Namespace:   "ns",
+		Clock:       clock.RealClock{},
+		Log:         log.logger(),
+		Registerer:  prometheus.NewRegistry(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,12 +254,28 @@ func TestSecret(t *testing.T) {
 		wantProblem float64
 		wantReady   string
 	}{
-		{"not there yet", missing, authentication.ReasonNotLoaded, 1, "the accepted callers have not been loaded yet: Secret ns/tokens: it does not exist or has not been read yet"},
-		{"without a token", holds(nil), authentication.ReasonNotLoaded, 1, "the accepted callers have not been loaded yet: Secret ns/tokens: "},
-		{"there", holds(map[string][]byte{"token": []byte(secret)}), "", 0, ""},
-		{"spoilt", holds(map[string][]byte{"token": []byte("x")}), "", 1, ""},
-		{"gone", missing, "", 1, ""},
-		{"with another token", holds(map[string][]byte{"token": []byte("quite-another-token-of-some-length")}), authentication.ReasonToken, 0, ""},
+		{
+			name:        "not there yet",
+			read:        missing,
+			want:        authentication.ReasonNotLoaded,
+			wantProblem: 1,
+			wantReady:   "the accepted callers have not been loaded yet: Secret ns/tokens: it does not exist or has not been read yet",
+		},
+		{
+			name:        "without a token",
+			read:        holds(nil),
+			want:        authentication.ReasonNotLoaded,
+			wantProblem: 1,
+			wantReady:   "the accepted callers have not been loaded yet: Secret ns/tokens: ",
+		},
+		{name: "there", read: holds(map[string][]byte{"token": []byte(secret)})},
+		{name: "spoilt", read: holds(map[string][]byte{"token": []byte("x")}), wantProblem: 1},
+		{name: "gone", read: missing, wantProblem: 1},
+		{
+			name: "with another token",
+			read: holds(map[string][]byte{"token": []byte("quite-another-token-of-some-length")}),
+			want: authentication.ReasonToken,
+		},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			g.sources[0].read = step.read

@@ -34,12 +34,20 @@ func newStore(t *testing.T) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Options{Client: client, Namespace: "ostiary-system", Registerer: prometheus.NewRegistry(), Rule: egress.Rule{Permitted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}})
+	return New(Options{
+		Client:     client,
+		Namespace:  "ostiary-system",
+		Registerer: prometheus.NewRegistry(),
+		Rule:       egress.Rule{Permitted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}},
+	})
 }
 
 func policyWith(name string, b v1alpha1.Backend) *v1alpha1.WebhookPolicy {
 	b.URL = "https://127.0.0.1:1"
-	return &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}, Spec: v1alpha1.WebhookPolicySpec{Backend: &b}}
+	return &v1alpha1.WebhookPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1},
+		Spec:       v1alpha1.WebhookPolicySpec{Backend: &b},
+	}
 }
 
 // A replica that does not lead knows the bundles in policies, and leaves the
@@ -48,7 +56,8 @@ func TestBundlesOfAReplicaThatDoesNotLead(t *testing.T) {
 	s := newStore(t)
 	public := policyWith("public", v1alpha1.Backend{})
 	broken := policyWith("broken", v1alpha1.Backend{CABundle: []byte("no")})
-	elsewhere := policyWith("elsewhere", v1alpha1.Backend{CAFrom: &v1alpha1.CASource{Secret: &v1alpha1.ObjectKey{Namespace: "a", Name: "b", Key: "c"}}})
+	elsewhere := policyWith("elsewhere",
+		v1alpha1.Backend{CAFrom: &v1alpha1.CASource{Secret: &v1alpha1.ObjectKey{Namespace: "a", Name: "b", Key: "c"}}})
 	s.Want([]*v1alpha1.WebhookPolicy{public, broken, elsewhere, {}})
 	for _, tt := range []struct {
 		policy      *v1alpha1.WebhookPolicy
@@ -81,7 +90,8 @@ func TestBundlesOfAReplicaThatDoesNotLead(t *testing.T) {
 // A leader discards its state when it loses leadership.
 func TestTermEnds(t *testing.T) {
 	s := newStore(t)
-	elsewhere := policyWith("elsewhere", v1alpha1.Backend{CAFrom: &v1alpha1.CASource{ConfigMap: &v1alpha1.ObjectKey{Namespace: "a", Name: "b", Key: "c"}}})
+	elsewhere := policyWith("elsewhere",
+		v1alpha1.Backend{CAFrom: &v1alpha1.CASource{ConfigMap: &v1alpha1.ObjectKey{Namespace: "a", Name: "b", Key: "c"}}})
 	s.Want([]*v1alpha1.WebhookPolicy{elsewhere})
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -161,14 +171,49 @@ func TestConditionHidesNetworkDetails(t *testing.T) {
 		bundle     []byte
 		wantReason string
 	}{
-		"a backend":                          {loopback, tlsServer.Listener.Addr().String(), ca, ReasonHandshake},
-		"a backend of another CA":            {loopback, tlsServer.Listener.Addr().String(), other, ReasonNotTrusted},
-		"a server without TLS":               {loopback, plain.Listener.Addr().String(), ca, ReasonUnexpectedAnswer},
-		"a closed port":                      {loopback, closed, ca, ReasonUnreachable},
-		"no such name":                       {loopback, "no.such.name.invalid:443", ca, ReasonUnreachable},
-		"a backend at a refused address":     {egress.Rule{}, tlsServer.Listener.Addr().String(), ca, ReasonUnreachable},
-		"a closed port at a refused address": {egress.Rule{}, closed, ca, ReasonUnreachable},
-		"a name of a refused address":        {egress.Rule{}, strings.Replace(plain.Listener.Addr().String(), "127.0.0.1", "localhost", 1), ca, ReasonUnreachable},
+		"a backend": {
+			rule:       loopback,
+			address:    tlsServer.Listener.Addr().String(),
+			bundle:     ca,
+			wantReason: ReasonHandshake,
+		},
+		"a backend of another CA": {
+			rule:       loopback,
+			address:    tlsServer.Listener.Addr().String(),
+			bundle:     other,
+			wantReason: ReasonNotTrusted,
+		},
+		"a server without TLS": {
+			rule:       loopback,
+			address:    plain.Listener.Addr().String(),
+			bundle:     ca,
+			wantReason: ReasonUnexpectedAnswer,
+		},
+		"a closed port": {rule: loopback, address: closed, bundle: ca, wantReason: ReasonUnreachable},
+		"no such name": {
+			rule:       loopback,
+			address:    "no.such.name.invalid:443",
+			bundle:     ca,
+			wantReason: ReasonUnreachable,
+		},
+		"a backend at a refused address": {
+			rule:       egress.Rule{},
+			address:    tlsServer.Listener.Addr().String(),
+			bundle:     ca,
+			wantReason: ReasonUnreachable,
+		},
+		"a closed port at a refused address": {
+			rule:       egress.Rule{},
+			address:    closed,
+			bundle:     ca,
+			wantReason: ReasonUnreachable,
+		},
+		"a name of a refused address": {
+			rule:       egress.Rule{},
+			address:    strings.Replace(plain.Listener.Addr().String(), "127.0.0.1", "localhost", 1),
+			bundle:     ca,
+			wantReason: ReasonUnreachable,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reason := newProber(nil, tt.rule).handshake(t.Context(), &v1alpha1.Backend{URL: "https://" + tt.address}, tt.bundle)
@@ -196,8 +241,14 @@ func TestHostOf(t *testing.T) {
 	}{
 		"cluster IP":    {spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: ports}, want: "10.0.0.1"},
 		"external name": {spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "a.example.com"}, want: "a.example.com"},
-		"headless":      {spec: corev1.ServiceSpec{ClusterIP: "None", Ports: ports}, wantError: "the Service is headless, which the API server does not support: assign a cluster IP"},
-		"another port":  {spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 8443}}}, wantError: "the Service has no port 443"},
+		"headless": {
+			spec:      corev1.ServiceSpec{ClusterIP: "None", Ports: ports},
+			wantError: "the Service is headless, which the API server does not support: assign a cluster IP",
+		},
+		"another port": {
+			spec:      corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 8443}}},
+			wantError: "the Service has no port 443",
+		},
 	} {
 		got, err := hostOf(&corev1.Service{Spec: tt.spec}, 443)
 		if got != tt.want || (err == nil) != (tt.wantError == "") || err != nil && err.Error() != tt.wantError {
@@ -209,12 +260,14 @@ func TestHostOf(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	o := secrets.Object{Kind: secrets.KindConfigMap, Namespace: "shop", Name: "ca"}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "ca", errors.New("no"))
-	want := trust{reason: ReasonCAForbidden, message: "Ostiary may not read ConfigMap shop/ca: create a Role in namespace shop with the rule " +
-		`{apiGroups: [""], resources: [configmaps], resourceNames: [ca], verbs: [get]}, and bind it to the ServiceAccount a/b`}
+	want := trust{reason: ReasonCAForbidden,
+		message: "Ostiary may not read ConfigMap shop/ca: create a Role in namespace shop with the rule " +
+			`{apiGroups: [""], resources: [configmaps], resourceNames: [ca], verbs: [get]}, and bind it to the ServiceAccount a/b`}
 	if diff := cmp.Diff(want, refusal(forbidden, o, "a/b", "read", "get"), cmp.AllowUnexported(trust{})); diff != "" {
 		t.Errorf("refusal (-want +got):\n%s", diff)
 	}
-	if got := refusal(errors.New("gone away"), o, "a/b", "read", "get"); got.reason != ReasonCAFailed || got.message != "ConfigMap shop/ca: gone away" {
+	if got := refusal(errors.New("gone away"), o, "a/b", "read", "get"); got.reason != ReasonCAFailed ||
+		got.message != "ConfigMap shop/ca: gone away" {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -55,7 +55,12 @@ func TestProbesWaitForConfigurations(t *testing.T) {
 		"no configurations":       {cached: cachedCanaries{}, bundle: "b", wantNext: pendingInterval},
 		"one phase":               {cached: cachedCanaries{mutate: "b"}, bundle: "b", wantNext: pendingInterval},
 		"the bundle of one phase": {cached: cachedCanaries{mutate: "b", validate: "old"}, bundle: "b", wantNext: pendingInterval},
-		"both phases":             {cached: cachedCanaries{mutate: "b", validate: "b"}, bundle: "b", wantNext: unhealthyInterval, wantProbe: true},
+		"both phases": {
+			cached:    cachedCanaries{mutate: "b", validate: "b"},
+			bundle:    "b",
+			wantNext:  unhealthyInterval,
+			wantProbe: true,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -39,20 +39,86 @@ func TestVerdictOf(t *testing.T) {
 		wantReason string
 		wantText   string
 	}{
-		"denied with the nonce":   {denied("n-1"), "True", "Reachable", "the API server reaches Ostiary"},
-		"denied with another one": {denied("n-2"), "Unknown", "ProbeFailed", "rejects the canary's request before it calls Ostiary"},
-		"allowed":                 {nil, "False", "NotCalled", "ValidatingAdmissionWebhook"},
-		"refused":                 {callFailed("dial tcp 10.0.0.1:443: connect: connection refused"), "False", "ConnectionRefused", "compare the Service's port with --webhook-address"},
-		"dropped":                 {callFailed("dial tcp 10.0.0.1:443: i/o timeout"), "False", "TimedOut", "i/o timeout: a firewall or a NetworkPolicy drops connections from the API server to Ostiary's Pods: open the port of --webhook-address for it, or run Ostiary with hostNetwork"},
-		"dropped or unavailable":  {callFailed("context deadline exceeded"), "False", "TimedOut", "or run Ostiary with hostNetwork; or replicas answer 503 until the timeout: check the Pods' /readyz and the metric ostiary_webhook_shed_total"},
-		"untrusted":               {callFailed("tls: failed to verify certificate: x509: certificate signed by unknown authority"), "False", "CertificateNotTrusted", "x509: certificate signed by unknown authority"},
-		"no replica":              {callFailed(`no endpoints available for service "ostiary-webhook"`), "False", "NoEndpoints", "/readyz"},
-		"no Service":              {callFailed(`service "ostiary-webhook" not found`), "False", "NotFound", "create the Service"},
-		"no name":                 {callFailed("dial tcp: lookup x: no such host"), "False", "NotFound", "--webhook-url"},
-		"anything else":           {callFailed("EOF"), "False", "CallFailed", "EOF: check the logs"},
-		"another webhook":         {apierrors.NewInternalError(errors.New(`failed calling webhook "other": EOF`)), "Unknown", "ProbeFailed", `failed calling webhook "other"`},
-		"not permitted":           {apierrors.NewForbidden(metav1.Unversioned.WithResource("configmaps").GroupResource(), "c", errors.New("no rule")), "Unknown", "ProbeFailed", "no rule"},
-		"no API server":           {errors.New("dial tcp: connection refused"), "Unknown", "ProbeFailed", "the API server does not answer the canary's request: dial tcp: connection refused"},
+		"denied with the nonce": {
+			err:        denied("n-1"),
+			wantStatus: "True",
+			wantReason: "Reachable",
+			wantText:   "the API server reaches Ostiary",
+		},
+		"denied with another one": {
+			err:        denied("n-2"),
+			wantStatus: "Unknown",
+			wantReason: "ProbeFailed",
+			wantText:   "rejects the canary's request before it calls Ostiary",
+		},
+		"allowed": {wantStatus: "False", wantReason: "NotCalled", wantText: "ValidatingAdmissionWebhook"},
+		"refused": {
+			err:        callFailed("dial tcp 10.0.0.1:443: connect: connection refused"),
+			wantStatus: "False",
+			wantReason: "ConnectionRefused",
+			wantText:   "compare the Service's port with --webhook-address",
+		},
+		"dropped": {
+			err:        callFailed("dial tcp 10.0.0.1:443: i/o timeout"),
+			wantStatus: "False",
+			wantReason: "TimedOut",
+			wantText:   "i/o timeout: a firewall or a NetworkPolicy drops connections from the API server to Ostiary's Pods: open the port of --webhook-address for it, or run Ostiary with hostNetwork",
+		},
+		"dropped or unavailable": {
+			err:        callFailed("context deadline exceeded"),
+			wantStatus: "False",
+			wantReason: "TimedOut",
+			wantText:   "or run Ostiary with hostNetwork; or replicas answer 503 until the timeout: check the Pods' /readyz and the metric ostiary_webhook_shed_total",
+		},
+		"untrusted": {
+			err:        callFailed("tls: failed to verify certificate: x509: certificate signed by unknown authority"),
+			wantStatus: "False",
+			wantReason: "CertificateNotTrusted",
+			wantText:   "x509: certificate signed by unknown authority",
+		},
+		"no replica": {
+			err:        callFailed(`no endpoints available for service "ostiary-webhook"`),
+			wantStatus: "False",
+			wantReason: "NoEndpoints",
+			wantText:   "/readyz",
+		},
+		"no Service": {
+			err:        callFailed(`service "ostiary-webhook" not found`),
+			wantStatus: "False",
+			wantReason: "NotFound",
+			wantText:   "create the Service",
+		},
+		"no name": {
+			err:        callFailed("dial tcp: lookup x: no such host"),
+			wantStatus: "False",
+			wantReason: "NotFound",
+			wantText:   "--webhook-url",
+		},
+		"anything else": {
+			err:        callFailed("EOF"),
+			wantStatus: "False",
+			wantReason: "CallFailed",
+			wantText:   "EOF: check the logs",
+		},
+		"another webhook": {
+			err:        apierrors.NewInternalError(errors.New(`failed calling webhook "other": EOF`)),
+			wantStatus: "Unknown",
+			wantReason: "ProbeFailed",
+			wantText:   `failed calling webhook "other"`,
+		},
+		"not permitted": {
+			err: apierrors.NewForbidden(metav1.Unversioned.WithResource("configmaps").GroupResource(), "c",
+				errors.New("no rule")),
+			wantStatus: "Unknown",
+			wantReason: "ProbeFailed",
+			wantText:   "no rule",
+		},
+		"no API server": {
+			err:        errors.New("dial tcp: connection refused"),
+			wantStatus: "Unknown",
+			wantReason: "ProbeFailed",
+			wantText:   "the API server does not answer the canary's request: dial tcp: connection refused",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +131,8 @@ func TestVerdictOf(t *testing.T) {
 }
 
 func TestCombine(t *testing.T) {
-	yes, no, unknown := verdictOf(validate, "n", denied("n")), verdictOf(validate, "n", callFailed("EOF")), verdictOf(validate, "n", errors.New("no route"))
+	yes, no, unknown := verdictOf(validate, "n", denied("n")), verdictOf(validate, "n",
+		callFailed("EOF")), verdictOf(validate, "n", errors.New("no route"))
 	tests := map[string]struct {
 		results    []result
 		wantStatus metav1.ConditionStatus
@@ -91,7 +158,12 @@ func TestCombine(t *testing.T) {
 // status of thousands of policies. A change of the reason is reported at once.
 func TestFailureThresholds(t *testing.T) {
 	bundle := []byte("b")
-	p := NewProber(Options{Registerer: prometheus.NewRegistry(), Log: logr.Discard(), Events: events.NewFakeRecorder(100), Bundle: func() []byte { return bundle }})
+	p := NewProber(Options{
+		Registerer: prometheus.NewRegistry(),
+		Log:        logr.Discard(),
+		Events:     events.NewFakeRecorder(100),
+		Bundle:     func() []byte { return bundle },
+	})
 	changes := p.Subscribe(t.Context())
 	notified := func() bool {
 		select {
@@ -101,7 +173,8 @@ func TestFailureThresholds(t *testing.T) {
 			return false
 		}
 	}
-	yes, refused, eof := verdictOf(validate, "n", denied("n")), verdictOf(validate, "n", callFailed("connection refused")), verdictOf(validate, "n", callFailed("EOF"))
+	yes, refused, eof := verdictOf(validate, "n", denied("n")), verdictOf(validate, "n",
+		callFailed("connection refused")), verdictOf(validate, "n", callFailed("EOF"))
 	notCalled := verdictOf(validate, "n", nil)
 	for i, step := range []struct {
 		verdict      Verdict
@@ -135,13 +208,21 @@ func TestEventOfEachChange(t *testing.T) {
 		verdicts []Verdict
 		want     []string
 	}{
-		"a new leader confirms the proof": {[]Verdict{yes, yes}, nil},
-		"it fails from the start":         {[]Verdict{refused}, []string{"Warning ConnectionRefused"}},
-		"it fails later, and recovers":    {[]Verdict{yes, refused, refused, refused, yes}, []string{"Warning ConnectionRefused", "Normal Reachable"}},
+		"a new leader confirms the proof": {verdicts: []Verdict{yes, yes}},
+		"it fails from the start":         {verdicts: []Verdict{refused}, want: []string{"Warning ConnectionRefused"}},
+		"it fails later, and recovers": {
+			verdicts: []Verdict{yes, refused, refused, refused, yes},
+			want:     []string{"Warning ConnectionRefused", "Normal Reachable"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
-			p := NewProber(Options{Registerer: prometheus.NewRegistry(), Log: logr.Discard(), Events: recorder, Bundle: func() []byte { return nil }})
+			p := NewProber(Options{
+				Registerer: prometheus.NewRegistry(),
+				Log:        logr.Discard(),
+				Events:     recorder,
+				Bundle:     func() []byte { return nil },
+			})
 			for _, v := range tc.verdicts {
 				p.record(validate, v, nil)
 			}
@@ -159,7 +240,12 @@ func TestEventOfEachChange(t *testing.T) {
 
 func TestProofIsForOneBundle(t *testing.T) {
 	bundle := []byte("old")
-	p := NewProber(Options{Registerer: prometheus.NewRegistry(), Log: logr.Discard(), Events: events.NewFakeRecorder(1), Bundle: func() []byte { return bundle }})
+	p := NewProber(Options{
+		Registerer: prometheus.NewRegistry(),
+		Log:        logr.Discard(),
+		Events:     events.NewFakeRecorder(1),
+		Bundle:     func() []byte { return bundle },
+	})
 	p.record(validate, verdictOf(validate, "n", denied("n")), bytes.Clone(bundle))
 	if !p.Proven(validate) || p.Proven(registration.PhaseMutate) {
 		t.Error("the probed phase is not the proven one")
@@ -173,7 +259,13 @@ func TestProofIsForOneBundle(t *testing.T) {
 func TestGauge(t *testing.T) {
 	p := NewProber(Options{Registerer: prometheus.NewRegistry()})
 	p.updateGauge(map[registration.Phase][]result{validate: {
-		{"a:1", Verdict{Status: metav1.ConditionTrue}}, {"b:1", Verdict{Status: metav1.ConditionFalse}}, {"c:1", Verdict{Status: metav1.ConditionUnknown}},
+		{
+			address: "a:1",
+			verdict: Verdict{Status: metav1.ConditionTrue},
+		}, {
+			address: "b:1",
+			verdict: Verdict{Status: metav1.ConditionFalse},
+		}, {address: "c:1", verdict: Verdict{Status: metav1.ConditionUnknown}},
 	}})
 	want := `
 # HELP ostiary_webhook_reachable 1 if an API server reaches Ostiary, 0 if it does not, by phase and address. The address is empty if the addresses of API servers are unknown. Absent if no request reaches the API server. Reported by the leader.
@@ -188,8 +280,13 @@ ostiary_webhook_reachable{address="b:1",phase="validate"} 0
 
 func TestAddresses(t *testing.T) {
 	slice := &discoveryv1.EndpointSlice{
-		Ports:     []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To[int32](6443)}, {Name: ptr.To("metrics"), Port: ptr.To[int32](1)}, {Name: ptr.To("https")}},
-		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.2"}}, {Addresses: []string{"10.0.0.1", "fd00::1"}}, {Addresses: []string{"10.0.0.1"}}},
+		Ports: []discoveryv1.EndpointPort{
+			{Name: ptr.To("https"), Port: ptr.To[int32](6443)}, {Name: ptr.To("metrics"), Port: ptr.To[int32](1)},
+			{Name: ptr.To("https")},
+		},
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{"10.0.0.2"}}, {Addresses: []string{"10.0.0.1", "fd00::1"}}, {Addresses: []string{"10.0.0.1"}},
+		},
 	}
 	if diff := cmp.Diff([]string{"10.0.0.1:6443", "10.0.0.2:6443", "[fd00::1]:6443"}, addressesOf(slice)); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
@@ -202,11 +299,31 @@ func TestConfigFor(t *testing.T) {
 		address            string
 		wantHost, wantName string
 	}{
-		"the replica's own address": {rest.Config{Host: "https://10.96.0.1:443"}, "", "https://10.96.0.1:443", ""},
-		"in a cluster":              {rest.Config{Host: "https://10.96.0.1:443"}, "10.0.0.1:6443", "https://10.0.0.1:6443", "10.96.0.1"},
-		"without a scheme":          {rest.Config{Host: "api.example.com:6443"}, "10.0.0.1:6443", "https://10.0.0.1:6443", "api.example.com"},
-		"with a name of its own":    {rest.Config{Host: "https://1.2.3.4", TLSClientConfig: rest.TLSClientConfig{ServerName: "api"}}, "10.0.0.1:6443", "https://10.0.0.1:6443", "api"},
-		"without a host":            {rest.Config{}, "10.0.0.1:6443", "https://10.0.0.1:6443", "kubernetes.default.svc"},
+		"the replica's own address": {config: rest.Config{Host: "https://10.96.0.1:443"}, wantHost: "https://10.96.0.1:443"},
+		"in a cluster": {
+			config:   rest.Config{Host: "https://10.96.0.1:443"},
+			address:  "10.0.0.1:6443",
+			wantHost: "https://10.0.0.1:6443",
+			wantName: "10.96.0.1",
+		},
+		"without a scheme": {
+			config:   rest.Config{Host: "api.example.com:6443"},
+			address:  "10.0.0.1:6443",
+			wantHost: "https://10.0.0.1:6443",
+			wantName: "api.example.com",
+		},
+		"with a name of its own": {
+			config:   rest.Config{Host: "https://1.2.3.4", TLSClientConfig: rest.TLSClientConfig{ServerName: "api"}},
+			address:  "10.0.0.1:6443",
+			wantHost: "https://10.0.0.1:6443",
+			wantName: "api",
+		},
+		"without a host": {
+			config:   rest.Config{},
+			address:  "10.0.0.1:6443",
+			wantHost: "https://10.0.0.1:6443",
+			wantName: "kubernetes.default.svc",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -75,7 +75,8 @@ func newTestEnvironment(t *testing.T) *testEnvironment {
 		log:      &logBuffer{},
 		keys:     map[string]bool{},
 	}
-	ns, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "certificates-"}}, metav1.CreateOptions{})
+	ns, err := w.client.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "certificates-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,8 @@ func (w *testEnvironment) requestRotation(value string) {
 	w.t.Helper()
 	w.secret(caName) // so that checkLog knows its key
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, RotateAnnotation, value)
-	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Patch(context.Background(), caName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Patch(context.Background(), caName, types.MergePatchType,
+		patch, metav1.PatchOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -144,7 +144,8 @@ func TestReady(t *testing.T) {
 	if provider.NeedLeaderElection() {
 		t.Error("the Provider must run in every replica")
 	}
-	g.Expect(provider.Ready()).To(MatchError("no certificate from Secret " + w.options.Namespace + "/ostiary-serving yet: the Secret does not exist or has not been read yet"))
+	g.Expect(provider.Ready()).To(MatchError("no certificate from Secret " + w.options.Namespace +
+		"/ostiary-serving yet: the Secret does not exist or has not been read yet"))
 	address := w.serve(provider)
 	dial := func() error {
 		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})

@@ -161,18 +161,62 @@ func TestLossAndDamage(t *testing.T) {
 		wantNewKey bool                 // of the leaf
 		wantLog    string
 	}{
-		"serving deleted":       {secret: servingName, wantNewKey: true},
-		"CA deleted":            {secret: caName},
-		"serving emptied":       {secret: servingName, change: func(s *corev1.Secret) { s.Data = map[string][]byte{chainField: {}, keyField: {}} }, wantNewKey: true, wantLog: "field tls.crt: empty"},
-		"certificate corrupt":   {secret: servingName, change: set(chainField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.crt: text that is not PEM"},
-		"key corrupt":           {secret: servingName, change: set(keyField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.key: text that is not PEM"},
-		"certificate too large": {secret: servingName, change: set(chainField, make([]byte, 65<<10)), wantNewKey: true, wantLog: "field tls.crt: 66560 bytes of PEM: the limit is 65536"},
-		"bundle corrupt":        {secret: servingName, change: set(bundleField, corrupt), wantLog: "reading Secret ostiary-serving: field ca.crt: text that is not PEM"},
-		"bundle not canonical":  {secret: servingName, change: func(s *corev1.Secret) { s.Data[bundleField] = append(s.Data[bundleField], '\n') }, wantLog: "field ca.crt: not in the canonical form"},
-		"epoch corrupt":         {secret: servingName, change: set(epochField, []byte("-1")), wantLog: "field epoch: not an epoch"},
-		"CA's key corrupt":      {secret: caName, change: set(keyField, corrupt), wantLog: "reading Secret ostiary-ca: field tls.key: text that is not PEM"},
-		"CA's key of another":   {secret: caName, change: set(keyField, unrelatedKey(t)), wantLog: "reading Secret ostiary-ca: field tls.key: the key does not belong to the certificate"},
-		"CA's epoch lost":       {secret: caName, change: func(s *corev1.Secret) { delete(s.Data, epochField) }, wantLog: "reading Secret ostiary-ca: field epoch: not an epoch"},
+		"serving deleted": {secret: servingName, wantNewKey: true},
+		"CA deleted":      {secret: caName},
+		"serving emptied": {
+			secret:     servingName,
+			change:     func(s *corev1.Secret) { s.Data = map[string][]byte{chainField: {}, keyField: {}} },
+			wantNewKey: true,
+			wantLog:    "field tls.crt: empty",
+		},
+		"certificate corrupt": {
+			secret:     servingName,
+			change:     set(chainField, corrupt),
+			wantNewKey: true,
+			wantLog:    "reading Secret ostiary-serving: field tls.crt: text that is not PEM",
+		},
+		"key corrupt": {
+			secret:     servingName,
+			change:     set(keyField, corrupt),
+			wantNewKey: true,
+			wantLog:    "reading Secret ostiary-serving: field tls.key: text that is not PEM",
+		},
+		"certificate too large": {
+			secret:     servingName,
+			change:     set(chainField, make([]byte, 65<<10)),
+			wantNewKey: true,
+			wantLog:    "field tls.crt: 66560 bytes of PEM: the limit is 65536",
+		},
+		"bundle corrupt": {
+			secret:  servingName,
+			change:  set(bundleField, corrupt),
+			wantLog: "reading Secret ostiary-serving: field ca.crt: text that is not PEM",
+		},
+		"bundle not canonical": {
+			secret:  servingName,
+			change:  func(s *corev1.Secret) { s.Data[bundleField] = append(s.Data[bundleField], '\n') },
+			wantLog: "field ca.crt: not in the canonical form",
+		},
+		"epoch corrupt": {
+			secret:  servingName,
+			change:  set(epochField, []byte("-1")),
+			wantLog: "field epoch: not an epoch",
+		},
+		"CA's key corrupt": {
+			secret:  caName,
+			change:  set(keyField, corrupt),
+			wantLog: "reading Secret ostiary-ca: field tls.key: text that is not PEM",
+		},
+		"CA's key of another": {
+			secret:  caName,
+			change:  set(keyField, unrelatedKey(t)),
+			wantLog: "reading Secret ostiary-ca: field tls.key: the key does not belong to the certificate",
+		},
+		"CA's epoch lost": {
+			secret:  caName,
+			change:  func(s *corev1.Secret) { delete(s.Data, epochField) },
+			wantLog: "reading Secret ostiary-ca: field epoch: not an epoch",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -302,7 +346,11 @@ func TestRotationOnRequest(t *testing.T) {
 		t.Errorf("with the bundle from before, when all is done: %v", err)
 	}
 	w.waitUntilSteady(provider)
-	for _, want := range []string{"Normal RotationStarted: a rotation was requested; epoch 2, phase Trusting", "Normal CertificateIssued: the CA has changed; epoch 2, phase Serving", "Normal RotationDone: every replica serves a certificate of the new CA; epoch 2, phase Steady"} {
+	for _, want := range []string{
+		"Normal RotationStarted: a rotation was requested; epoch 2, phase Trusting",
+		"Normal CertificateIssued: the CA has changed; epoch 2, phase Serving",
+		"Normal RotationDone: every replica serves a certificate of the new CA; epoch 2, phase Steady",
+	} {
 		if !strings.Contains(events.String(), want) {
 			t.Errorf("no event %q among:\n%s", want, events)
 		}
@@ -492,7 +540,12 @@ func TestPermissions(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "ostiary"},
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
-			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "update"}, ResourceNames: []string{caName, servingName}},
+			{
+				APIGroups:     []string{""},
+				Resources:     []string{"secrets"},
+				Verbs:         []string{"get", "list", "watch", "update"},
+				ResourceNames: []string{caName, servingName},
+			},
 		},
 	}
 	if _, err := w.client.RbacV1().Roles(ns).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
@@ -529,9 +582,18 @@ func TestOptions(t *testing.T) {
 		change  func(*Options)
 		wantErr string
 	}{
-		"no namespace": {func(o *Options) { o.Namespace = "" }, "maintaining certificates: the namespace of the Secrets is missing"},
-		"no names":     {func(o *Options) { o.ServerNames = ServerNames{} }, "maintaining certificates: no server name: give at least one DNS name or IP address"},
-		"lifetimes":    {func(o *Options) { o.Lifetimes.Overlap = 1 }, "maintaining certificates: Overlap is 1ns: must be at least 5s"},
+		"no namespace": {
+			change:  func(o *Options) { o.Namespace = "" },
+			wantErr: "maintaining certificates: the namespace of the Secrets is missing",
+		},
+		"no names": {
+			change:  func(o *Options) { o.ServerNames = ServerNames{} },
+			wantErr: "maintaining certificates: no server name: give at least one DNS name or IP address",
+		},
+		"lifetimes": {
+			change:  func(o *Options) { o.Lifetimes.Overlap = 1 },
+			wantErr: "maintaining certificates: Overlap is 1ns: must be at least 5s",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -563,7 +625,8 @@ func TestWrongClock(t *testing.T) {
 			bundle, address := provider.Bundle(), w.serve(provider)
 			w.clock.SetTime(right.Add(wrong))
 			w.requestRotation("now, please")
-			g.Eventually(w.log.String, timeout, pause).Should(ContainSubstring("a rotation was requested, but the clocks of this replica and of the API server disagree"))
+			g.Eventually(w.log.String, timeout,
+				pause).Should(ContainSubstring("a rotation was requested, but the clocks of this replica and of the API server disagree"))
 			g.Expect(provider.Ready()).To(Succeed())
 			g.Expect(testutil.ToFloat64(provider.metrics.skew)).To(BeNumerically("~", wrong.Seconds(), 120))
 			after, err := w.state()
@@ -575,7 +638,8 @@ func TestWrongClock(t *testing.T) {
 				t.Errorf("by the right clock: %v", err)
 			}
 			w.requestRotation("still") // a fake clock's timers move back with it
-			g.Eventually(func() int64 { return w.waitUntilSteady(provider).CA.Epoch }, timeout, pause).Should(Equal(before.CA.Epoch+1), "when the clock is right again")
+			g.Eventually(func() int64 { return w.waitUntilSteady(provider).CA.Epoch }, timeout,
+				pause).Should(Equal(before.CA.Epoch+1), "when the clock is right again")
 		})
 	}
 }

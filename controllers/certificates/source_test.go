@@ -38,7 +38,12 @@ type issuer struct {
 func newIssuer(t *testing.T, name string, now time.Time) *issuer {
 	key := must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))
 	i := &issuer{t: t, key: key, now: now}
-	i.cert = i.certify(&x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, key.Public())
+	i.cert = i.certify(&x509.Certificate{
+		Subject:               pkix.Name{CommonName: name},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	}, key.Public())
 	return i
 }
 
@@ -76,7 +81,11 @@ func (i *issuer) leafOf(key crypto.Signer, change ...func(*x509.Certificate)) ma
 	}
 	leaf := i.certify(template, key.Public())
 	block := &pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))}
-	return map[string][]byte{chainField: pki.EncodeCertificates(leaf), keyField: pem.EncodeToMemory(block), bundleField: pki.EncodeCertificates(i.cert)}
+	return map[string][]byte{
+		chainField:  pki.EncodeCertificates(leaf),
+		keyField:    pem.EncodeToMemory(block),
+		bundleField: pki.EncodeCertificates(i.cert),
+	}
 }
 
 // fingerprintOf returns the fingerprint of the leaf in a Secret's content.
@@ -137,7 +146,8 @@ func TestExternalIssuerChanges(t *testing.T) {
 
 	renewed := first.leaf()
 	w.put(sourceName, renewed)
-	g.Eventually(func() string { return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(renewed)), "a leaf of the same CA is used at once")
+	g.Eventually(func() string { return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(renewed)),
+		"a leaf of the same CA is used at once")
 
 	next := second.leaf()
 	w.put(sourceName, next)
@@ -156,7 +166,8 @@ func TestExternalIssuerChanges(t *testing.T) {
 	g.Eventually(func() string { return w.serial(again) }, timeout, pause).Should(Equal(fingerprintOf(renewed)))
 
 	g.Eventually(func() string { w.clock.Step(5 * time.Second); return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(next)))
-	g.Eventually(func() string { w.clock.Step(time.Second); return string(provider.Bundle()) }, timeout, pause).Should(Equal(string(next[bundleField])))
+	g.Eventually(func() string { w.clock.Step(time.Second); return string(provider.Bundle()) }, timeout,
+		pause).Should(Equal(string(next[bundleField])))
 	if _, err := w.servedSerial(address, next[bundleField]); err != nil {
 		t.Errorf("under the new CA: %v", err)
 	}
@@ -191,23 +202,83 @@ func TestExternalProblems(t *testing.T) {
 		reason string
 		want   string // in the event
 	}{
-		"no CA":                    {with(bundleField, nil), "encoding", "field ca.crt: empty: write at least one certificate in PEM"},
-		"key of another":           {with(keyField, other.leaf()[keyField]), "key", "field tls.key: the key does not belong to the certificate"},
-		"a weak key":               {i.leafOf(shortKey), "key", "field tls.key: the key is an RSA key of 1024 bits: use one of 2048 to 8192 bits, or an ECDSA key"},
-		"no key":                   {with(keyField, nil), "encoding", "field tls.key: empty"},
-		"expired":                  {i.leaf(func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-2*day), now.Add(-day) }), "validity", "the certificate expired at"},
-		"other names":              {i.leaf(func(c *x509.Certificate) { c.DNSNames = []string{"elsewhere.svc"} }), "names", "not " + serverNames.DNS[0]},
-		"a CA as certificate":      {i.leaf(func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true }), "usage", "the certificate is a CA"},
-		"for clients":              {i.leaf(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }), "usage", "lacks the extended key usage serverAuth"},
-		"a key beside the CA":      {with(bundleField, append(bytes.Clone(good[bundleField]), key...)), "key", "field ca.crt: it contains a private key: remove the key, a bundle contains only certificates"},
-		"a key beside the chain":   {with(chainField, append(bytes.Clone(good[chainField]), key...)), "key", "field tls.crt: it contains a private key"},
-		"another CA":               {with(bundleField, other.leaf()[bundleField]), "chain", "write the root of the chain to ca.crt"},
-		"a leaf as CA":             {with(bundleField, good[chainField]), "usage", "is not a CA"},
-		"too much":                 {with(bundleField, bytes.Repeat(good[bundleField], 200)), "encoding", "the limit is 65536"},
-		"too long a chain":         {with(chainField, long), "encoding", "a chain of 11 certificates: at most 10 are allowed"},
-		"not renewed in time":      {i.leaf(func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-50*day), now.Add(5*day) }), "expiring", "has not been renewed"},
-		"garbage":                  {with(chainField, []byte("garbage")), "encoding", "field tls.crt: not PEM"},
-		"Secret without any field": {map[string][]byte{chainField: {}, keyField: {}}, "encoding", "field tls.crt: empty"},
+		"no CA": {
+			data:   with(bundleField, nil),
+			reason: "encoding",
+			want:   "field ca.crt: empty: write at least one certificate in PEM",
+		},
+		"key of another": {
+			data:   with(keyField, other.leaf()[keyField]),
+			reason: "key",
+			want:   "field tls.key: the key does not belong to the certificate",
+		},
+		"a weak key": {
+			data:   i.leafOf(shortKey),
+			reason: "key",
+			want:   "field tls.key: the key is an RSA key of 1024 bits: use one of 2048 to 8192 bits, or an ECDSA key",
+		},
+		"no key": {data: with(keyField, nil), reason: "encoding", want: "field tls.key: empty"},
+		"expired": {
+			data:   i.leaf(func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-2*day), now.Add(-day) }),
+			reason: "validity",
+			want:   "the certificate expired at",
+		},
+		"other names": {
+			data:   i.leaf(func(c *x509.Certificate) { c.DNSNames = []string{"elsewhere.svc"} }),
+			reason: "names",
+			want:   "not " + serverNames.DNS[0],
+		},
+		"a CA as certificate": {
+			data:   i.leaf(func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true }),
+			reason: "usage",
+			want:   "the certificate is a CA",
+		},
+		"for clients": {
+			data:   i.leaf(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }),
+			reason: "usage",
+			want:   "lacks the extended key usage serverAuth",
+		},
+		"a key beside the CA": {
+			data:   with(bundleField, append(bytes.Clone(good[bundleField]), key...)),
+			reason: "key",
+			want:   "field ca.crt: it contains a private key: remove the key, a bundle contains only certificates",
+		},
+		"a key beside the chain": {
+			data:   with(chainField, append(bytes.Clone(good[chainField]), key...)),
+			reason: "key",
+			want:   "field tls.crt: it contains a private key",
+		},
+		"another CA": {
+			data:   with(bundleField, other.leaf()[bundleField]),
+			reason: "chain",
+			want:   "write the root of the chain to ca.crt",
+		},
+		"a leaf as CA": {data: with(bundleField, good[chainField]), reason: "usage", want: "is not a CA"},
+		"too much": {
+			data:   with(bundleField, bytes.Repeat(good[bundleField], 200)),
+			reason: "encoding",
+			want:   "the limit is 65536",
+		},
+		"too long a chain": {
+			data:   with(chainField, long),
+			reason: "encoding",
+			want:   "a chain of 11 certificates: at most 10 are allowed",
+		},
+		"not renewed in time": {
+			data:   i.leaf(func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-50*day), now.Add(5*day) }),
+			reason: "expiring",
+			want:   "has not been renewed",
+		},
+		"garbage": {
+			data:   with(chainField, []byte("garbage")),
+			reason: "encoding",
+			want:   "field tls.crt: not PEM",
+		},
+		"Secret without any field": {
+			data:   map[string][]byte{chainField: {}, keyField: {}},
+			reason: "encoding",
+			want:   "field tls.crt: empty",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -237,7 +308,8 @@ func TestExternalProblems(t *testing.T) {
 				t.Error("the last valid certificate is not served")
 			}
 			w.put(sourceName, good)
-			g.Eventually(func() float64 { return testutil.ToFloat64(rotator.metrics.problem.WithLabelValues(tc.reason)) }, timeout, pause).Should(BeZero())
+			g.Eventually(func() float64 { return testutil.ToFloat64(rotator.metrics.problem.WithLabelValues(tc.reason)) },
+				timeout, pause).Should(BeZero())
 			if count := strings.Count(events.String(), "CertificateProblem"); count != 1 {
 				t.Errorf("%d events about one problem:\n%s", count, events)
 			}
@@ -257,10 +329,18 @@ func TestExternalForms(t *testing.T) {
 	withEC[keyField] = append([]byte("-----BEGIN EC PARAMETERS-----\nBgUrgQQAIg==\n-----END EC PARAMETERS-----\n"),
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: must(x509.MarshalECPrivateKey(ecKey))})...)
 	self := &issuer{t: t, key: must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), now: now}
-	selfSigned := self.certify(&x509.Certificate{Subject: pkix.Name{CommonName: "self"}, DNSNames: serverNames.DNS, IPAddresses: serverNames.IPs}, self.key.Public())
+	selfSigned := self.certify(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: "self"},
+		DNSNames:    serverNames.DNS,
+		IPAddresses: serverNames.IPs,
+	}, self.key.Public())
 	self.cert = selfSigned
 	between := &issuer{t: t, key: must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), now: now}
-	between.cert = i.certify(&x509.Certificate{Subject: pkix.Name{CommonName: "between"}, IsCA: true, BasicConstraintsValid: true}, between.key.Public())
+	between.cert = i.certify(&x509.Certificate{
+		Subject:               pkix.Name{CommonName: "between"},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}, between.key.Public())
 	long := between.leaf()
 	long[chainField] = append(long[chainField], pki.EncodeCertificates(between.cert)...)
 	long[bundleField] = pki.EncodeCertificates(between.cert, i.cert)
@@ -270,11 +350,18 @@ func TestExternalForms(t *testing.T) {
 		data map[string][]byte
 		root *x509.Certificate
 	}{
-		"an RSA key of openssl":                {withRSA, i.cert},
-		"an EC key of openssl":                 {withEC, i.cert},
-		"self-signed":                          {map[string][]byte{chainField: pki.EncodeCertificates(selfSigned), keyField: keyPEM(self.key), bundleField: pki.EncodeCertificates(selfSigned)}, selfSigned},
-		"by an intermediate, and the root too": {long, i.cert},
-		"text around it":                       {text, i.cert},
+		"an RSA key of openssl": {data: withRSA, root: i.cert},
+		"an EC key of openssl":  {data: withEC, root: i.cert},
+		"self-signed": {
+			data: map[string][]byte{
+				chainField:  pki.EncodeCertificates(selfSigned),
+				keyField:    keyPEM(self.key),
+				bundleField: pki.EncodeCertificates(selfSigned),
+			},
+			root: selfSigned,
+		},
+		"by an intermediate, and the root too": {data: long, root: i.cert},
+		"text around it":                       {data: text, root: i.cert},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -308,7 +395,8 @@ func TestExternalMissing(t *testing.T) {
 	changed := rotator.Subscribe(t.Context())
 	stop := w.run(rotator.Run)
 	g.Eventually(changed, timeout).Should(Receive())
-	g.Expect(rotator.Blocked()).To(Equal("Secret " + w.options.Namespace + "/" + sourceName + " does not exist: create it with tls.crt, tls.key and ca.crt"))
+	g.Expect(rotator.Blocked()).To(Equal("Secret " + w.options.Namespace + "/" + sourceName +
+		" does not exist: create it with tls.crt, tls.key and ca.crt"))
 	if err := provider.Ready(); err == nil {
 		t.Error("a replica without certificate is ready")
 	}
@@ -331,7 +419,8 @@ func TestExternalMissing(t *testing.T) {
 			}
 			return w.serial(provider)
 		}, timeout, pause).ShouldNot(Equal(before))
-		g.Eventually(func() int { w.clock.Step(time.Second); return bytes.Count(provider.Bundle(), []byte("BEGIN")) }, timeout, pause).Should(Equal(1))
+		g.Eventually(func() int { w.clock.Step(time.Second); return bytes.Count(provider.Bundle(), []byte("BEGIN")) },
+			timeout, pause).Should(Equal(1))
 		stale = provider.Bundle()
 		stop()
 	}

@@ -27,7 +27,12 @@ func (c *deleteClient) Delete(_ context.Context, object client.Object, _ ...clie
 // Ostiary's own configurations are created, repaired and deleted, independently of
 // each other.
 func TestReconcileOwn(t *testing.T) {
-	own := registration.Own{Endpoint: registration.Endpoint{URL: "https://h"}, CABundle: []byte("b"), Epoch: 7, Owner: metav1.OwnerReference{UID: "crd"}}
+	own := registration.Own{
+		Endpoint: registration.Endpoint{URL: "https://h"},
+		CABundle: []byte("b"),
+		Epoch:    7,
+		Owner:    metav1.OwnerReference{UID: "crd"},
+	}
 	mutate, validate, review := own.Canary(registration.PhaseMutate, "ns"), own.Canary(registration.PhaseValidate, "ns"), own.Review()
 	edited := func(c registration.Configuration, edit func(registration.Configuration)) registration.Configuration {
 		out, _ := c.DeepCopyObject().(registration.Configuration)
@@ -47,13 +52,41 @@ func TestReconcileOwn(t *testing.T) {
 		wantDeleted []string
 		wantErr     bool
 	}{
-		"all are missing":        {wants: []registration.Configuration{mutate, validate, review}, wantApplied: []string{mutate.GetName(), validate.GetName(), review.GetName()}},
-		"all are up to date":     {wants: []registration.Configuration{mutate, validate, review}, observed: []registration.Configuration{mutate, validate, review}},
-		"an owner is missing":    {wants: []registration.Configuration{mutate, validate}, observed: []registration.Configuration{withoutOwner, validate}, wantApplied: []string{mutate.GetName()}},
-		"labels are missing":     {wants: []registration.Configuration{mutate, review}, observed: []registration.Configuration{mutate, withoutLabels}, wantApplied: []string{review.GetName()}},
-		"review is disabled":     {wants: []registration.Configuration{mutate}, observed: []registration.Configuration{mutate, review}, wantDeleted: []string{review.GetName()}},
-		"a newer trust bundle":   {wants: []registration.Configuration{mutate, validate}, observed: []registration.Configuration{newer.Canary(registration.PhaseMutate, "ns")}, wantApplied: []string{validate.GetName()}, wantErr: true},
-		"one write fails":        {wants: []registration.Configuration{mutate, validate}, errs: map[string]error{mutate.GetName(): failing}, wantApplied: []string{mutate.GetName(), validate.GetName()}, wantErr: true},
+		"all are missing": {
+			wants:       []registration.Configuration{mutate, validate, review},
+			wantApplied: []string{mutate.GetName(), validate.GetName(), review.GetName()},
+		},
+		"all are up to date": {
+			wants:    []registration.Configuration{mutate, validate, review},
+			observed: []registration.Configuration{mutate, validate, review},
+		},
+		"an owner is missing": {
+			wants:       []registration.Configuration{mutate, validate},
+			observed:    []registration.Configuration{withoutOwner, validate},
+			wantApplied: []string{mutate.GetName()},
+		},
+		"labels are missing": {
+			wants:       []registration.Configuration{mutate, review},
+			observed:    []registration.Configuration{mutate, withoutLabels},
+			wantApplied: []string{review.GetName()},
+		},
+		"review is disabled": {
+			wants:       []registration.Configuration{mutate},
+			observed:    []registration.Configuration{mutate, review},
+			wantDeleted: []string{review.GetName()},
+		},
+		"a newer trust bundle": {
+			wants:       []registration.Configuration{mutate, validate},
+			observed:    []registration.Configuration{newer.Canary(registration.PhaseMutate, "ns")},
+			wantApplied: []string{validate.GetName()},
+			wantErr:     true,
+		},
+		"one write fails": {
+			wants:       []registration.Configuration{mutate, validate},
+			errs:        map[string]error{mutate.GetName(): failing},
+			wantApplied: []string{mutate.GetName(), validate.GetName()},
+			wantErr:     true,
+		},
 		"none and none observed": {},
 	}
 	for name, tt := range tests {

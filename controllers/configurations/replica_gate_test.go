@@ -46,17 +46,37 @@ func TestReplicaGate(t *testing.T) {
 		members     string
 		wantWaiting map[string]string
 	}{
-		"alone, and no Lease yet":      {members: "a,b"},
-		"alone":                        {live: []replicas.Replica{loaded("self", "")}, members: "a,b"},
-		"all have loaded all":          {live: []replicas.Replica{loaded("x", "10"), loaded("y", "11")}, members: "a,b"},
-		"one has yet to load one":      {live: []replicas.Replica{loaded("x", "10"), loaded("y", "9")}, members: "a,b", wantWaiting: map[string]string{"b": "waiting for replica y, which has not loaded it yet"}},
-		"the other one is not in it":   {live: []replicas.Replica{loaded("y", "9")}, members: "a"},
-		"one has loaded nothing":       {live: []replicas.Replica{loaded("y", "")}, members: "a", wantWaiting: map[string]string{"a": "waiting for replica y, which has not loaded it yet"}},
-		"one that reports nonsense":    {live: []replicas.Replica{loaded("y", "many")}, members: "a", wantWaiting: map[string]string{"a": "waiting for replica y, which has not loaded it yet"}},
-		"a member that was deleted":    {live: []replicas.Replica{loaded("y", "")}, members: "gone"},
-		"replicas cannot be listed":    {err: errors.New("not read yet"), members: "a", wantWaiting: map[string]string{"a": "not read yet"}},
-		"nothing is to be loaded":      {live: []replicas.Replica{loaded("y", "")}},
-		"versions are no decimal text": {live: []replicas.Replica{loaded("y", "9")}, members: "b", wantWaiting: map[string]string{"b": "waiting for replica y, which has not loaded it yet"}},
+		"alone, and no Lease yet": {members: "a,b"},
+		"alone":                   {live: []replicas.Replica{loaded("self", "")}, members: "a,b"},
+		"all have loaded all":     {live: []replicas.Replica{loaded("x", "10"), loaded("y", "11")}, members: "a,b"},
+		"one has yet to load one": {
+			live:        []replicas.Replica{loaded("x", "10"), loaded("y", "9")},
+			members:     "a,b",
+			wantWaiting: map[string]string{"b": "waiting for replica y, which has not loaded it yet"},
+		},
+		"the other one is not in it": {live: []replicas.Replica{loaded("y", "9")}, members: "a"},
+		"one has loaded nothing": {
+			live:        []replicas.Replica{loaded("y", "")},
+			members:     "a",
+			wantWaiting: map[string]string{"a": "waiting for replica y, which has not loaded it yet"},
+		},
+		"one that reports nonsense": {
+			live:        []replicas.Replica{loaded("y", "many")},
+			members:     "a",
+			wantWaiting: map[string]string{"a": "waiting for replica y, which has not loaded it yet"},
+		},
+		"a member that was deleted": {live: []replicas.Replica{loaded("y", "")}, members: "gone"},
+		"replicas cannot be listed": {
+			err:         errors.New("not read yet"),
+			members:     "a",
+			wantWaiting: map[string]string{"a": "not read yet"},
+		},
+		"nothing is to be loaded": {live: []replicas.Replica{loaded("y", "")}},
+		"versions are no decimal text": {
+			live:        []replicas.Replica{loaded("y", "9")},
+			members:     "b",
+			wantWaiting: map[string]string{"b": "waiting for replica y, which has not loaded it yet"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -110,10 +130,16 @@ func TestReplicaGateWaitsForFields(t *testing.T) {
 		report    versionskew.Report
 		wantWaits map[string]string
 	}{
-		"it knows the field":     {report: versionskew.Report{Known: version.Text}},
-		"it does not":            {report: versionskew.Report{Known: older.String()}, wantWaits: map[string]string{"a": "waiting for replica x, which does not know spec.breakGlass"}},
-		"it withholds the field": {report: versionskew.Report{Known: version.Text, Withheld: "spec.breakGlass"}, wantWaits: map[string]string{"a": "waiting for replica x, which has not loaded it yet"}},
-		"it withholds another":   {report: versionskew.Report{Known: version.Text, Withheld: "spec.audit"}},
+		"it knows the field": {report: versionskew.Report{Known: version.Text}},
+		"it does not": {
+			report:    versionskew.Report{Known: older.String()},
+			wantWaits: map[string]string{"a": "waiting for replica x, which does not know spec.breakGlass"},
+		},
+		"it withholds the field": {
+			report:    versionskew.Report{Known: version.Text, Withheld: "spec.breakGlass"},
+			wantWaits: map[string]string{"a": "waiting for replica x, which has not loaded it yet"},
+		},
+		"it withholds another": {report: versionskew.Report{Known: version.Text, Withheld: "spec.audit"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -45,7 +45,9 @@ func (c *touchClient) Apply(_ context.Context, config runtime.ApplyConfiguration
 // withBundle adds a webhook with a CA bundle to a configuration.
 func withBundle(c registration.Configuration, bundle string) registration.Configuration {
 	config, _ := c.(*admissionregistrationv1.ValidatingWebhookConfiguration)
-	config.Webhooks = []admissionregistrationv1.ValidatingWebhook{{Name: "w", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: []byte(bundle)}}}
+	config.Webhooks = []admissionregistrationv1.ValidatingWebhook{
+		{Name: "w", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: []byte(bundle)}},
+	}
 	return config
 }
 
@@ -82,21 +84,34 @@ func TestTouch(t *testing.T) {
 		"with changed calls": {
 			events: []event{{write: "x", bundle: "another"}, {after: debounce}, {after: time.Minute}}, want: []string{"a 7"}},
 		"with changed calls, then unchanged": {
-			events: []event{{write: "x", bundle: "another"}, {after: time.Second, write: "x,y"}, {after: debounce - time.Second}}, want: []string{"a 7"}},
+			events: []event{
+				{write: "x", bundle: "another"}, {after: time.Second, write: "x,y"}, {after: debounce - time.Second},
+			}, want: []string{"a 7"}},
 		"not yet": {
 			events: []event{{write: "x", bundle: "another"}, {after: debounce - time.Millisecond}}},
 		"repaired": {
 			events: []event{{write: "x"}, {after: time.Minute, write: "x"}, {after: debounce}}, want: []string{"a 7"}},
 		"repaired each second": {
-			events: []event{{write: "x"}, {after: time.Minute, write: "x"}, {after: time.Second, write: "x"}, {after: time.Second, write: "x"}, {after: debounce}}, want: []string{"a 7"}},
+			events: []event{
+				{write: "x"}, {after: time.Minute, write: "x"}, {after: time.Second, write: "x"}, {after: time.Second, write: "x"},
+				{after: debounce},
+			}, want: []string{"a 7"}},
 		"edited since, and not repaired yet": {
 			events: []event{{write: "x"}, {after: time.Minute, write: "x"}, {after: debounce, edited: true}, {after: time.Minute}}},
 		"written by another client just now": {
-			events: []event{{write: "x"}, {after: time.Minute, write: "x"}, {after: debounce, err: changed}, {after: time.Minute}}, want: []string{"a 7"}},
+			events: []event{
+				{write: "x"}, {after: time.Minute, write: "x"}, {after: debounce, err: changed}, {after: time.Minute},
+			}, want: []string{"a 7"}},
 		"tried again": {
-			events: []event{{write: "x"}, {after: time.Minute, write: "x"}, {after: debounce, err: gone}, {after: time.Second}, {after: time.Minute}}, want: []string{"a 7", "a 7"}},
+			events: []event{
+				{write: "x"}, {after: time.Minute, write: "x"}, {after: debounce, err: gone}, {after: time.Second},
+				{after: time.Minute},
+			}, want: []string{"a 7", "a 7"}},
 		"changed once more": {
-			events: []event{{write: "x", bundle: "another"}, {after: debounce}, {after: time.Second, write: "x,y", bundle: "a third"}, {after: debounce}}, want: []string{"a 7", "a 7"}},
+			events: []event{
+				{write: "x", bundle: "another"}, {after: debounce}, {after: time.Second, write: "x,y", bundle: "a third"},
+				{after: debounce},
+			}, want: []string{"a 7", "a 7"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

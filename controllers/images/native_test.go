@@ -81,14 +81,16 @@ func (s *service) host(clientPEM, keyPEM []byte) policy.Environment {
 }
 
 func (s *service) trusted() string {
-	return "certificate-authority-data: " + base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+	return "certificate-authority-data: " +
+		base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 }
 
 func credentials(clientPEM, keyPEM []byte) string {
 	if clientPEM == nil {
 		return ""
 	}
-	return fmt.Sprintf("client-certificate-data: %s, client-key-data: %s", base64.StdEncoding.EncodeToString(clientPEM), base64.StdEncoding.EncodeToString(keyPEM))
+	return fmt.Sprintf("client-certificate-data: %s, client-key-data: %s", base64.StdEncoding.EncodeToString(clientPEM),
+		base64.StdEncoding.EncodeToString(keyPEM))
 }
 
 // client is a certificate that signs itself.
@@ -98,7 +100,11 @@ func client(t *testing.T) (pool *x509.CertPool, certPEM, keyPEM []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		NotAfter:     time.Now().Add(time.Hour),
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -125,11 +131,19 @@ func TestNativeTLS(t *testing.T) {
 		plain            bool
 		want             string
 	}{
-		"TLS setup between client and server":                         {clients: trusted, shown: true},
-		"server does not require client auth":                         {},
-		"server does not require client auth, client provides it":     {shown: true},
-		"client does not trust server":                                {shown: true, untrusted: true, want: "the certificate of the image policy backend is not trusted"},
-		"server does not trust client":                                {clients: unrelated, shown: true, want: "unexpected response of the image policy backend"},
+		"TLS setup between client and server":                     {clients: trusted, shown: true},
+		"server does not require client auth":                     {},
+		"server does not require client auth, client provides it": {shown: true},
+		"client does not trust server": {
+			shown:     true,
+			untrusted: true,
+			want:      "the certificate of the image policy backend is not trusted",
+		},
+		"server does not trust client": {
+			clients: unrelated,
+			shown:   true,
+			want:    "unexpected response of the image policy backend",
+		},
 		"server is using insecure connection, which is not supported": {plain: true, want: "server: must be an https URL"},
 	}
 	for name, tc := range tests {
@@ -171,7 +185,8 @@ func TestNativeCache(t *testing.T) {
 		want      int32
 		wantAsked bool
 	}{
-		{"test", 500, 403, true}, {"test", 404, 403, true}, {"test", 403, 403, true}, {"test", 401, 403, true}, {"test", 200, 0, true}, {"test", 500, 0, false},
+		{"test", 500, 403, true}, {"test", 404, 403, true}, {"test", 403, 403, true}, {"test", 401, 403, true},
+		{"test", 200, 0, true}, {"test", 500, 0, false},
 		{"test2", 500, 403, true}, {"test2", 200, 0, true}, {"test2", 500, 0, false},
 	} {
 		s.code.Store(step.code)
@@ -201,9 +216,15 @@ func TestNativeContainerCombinations(t *testing.T) {
 		"bad container, good init container":  {containers: images{"bad"}, init: images{"good"}, wantRefused: true},
 		"good container, good init container": {containers: images{"good"}, init: images{"good"}},
 		"bad ephemeral container when updating ephemeralcontainers": {
-			containers: images{"good"}, init: images{"good"}, ephemeral: images{"bad"}, subresource: ephemeral, operation: admissionv1.Update, wantRefused: true,
+			containers: images{"good"}, init: images{"good"}, ephemeral: images{"bad"}, subresource: ephemeral,
+			operation: admissionv1.Update, wantRefused: true,
 		},
-		"bad ephemeral container when updating the others": {containers: images{"good"}, init: images{"good"}, ephemeral: images{"bad"}, operation: admissionv1.Update},
+		"bad ephemeral container when updating the others": {
+			containers: images{"good"},
+			init:       images{"good"},
+			ephemeral:  images{"bad"},
+			operation:  admissionv1.Update,
+		},
 		"bad container, good ephemeral container when updating ephemeralcontainers": {
 			containers: images{"bad"}, ephemeral: images{"good"}, subresource: ephemeral, operation: admissionv1.Update,
 		},
@@ -220,7 +241,8 @@ func TestNativeContainerCombinations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, nil)
 			r := plugintest.Request{Operation: tc.operation, Subresource: tc.subresource,
-				Object: plugintest.Pod(fmt.Sprintf("{containers: %s, initContainers: %s, ephemeralContainers: %s}", list(tc.containers), list(tc.init), list(tc.ephemeral)))}
+				Object: plugintest.Pod(fmt.Sprintf("{containers: %s, initContainers: %s, ephemeralContainers: %s}",
+					list(tc.containers), list(tc.init), list(tc.ephemeral)))}
 			if tc.operation == admissionv1.Update {
 				r.OldObject = r.Object
 			}
@@ -255,7 +277,13 @@ func TestNativeAnnotationFiltering(t *testing.T) {
 	tests := map[string]struct{ annotations, want map[string]string }{
 		"all annotations filtered out": {map[string]string{"test": "test", "another": "annotation", "": ""}, nil},
 		"image-policy annotations allowed": {
-			map[string]string{"my.image-policy.k8s.io/test": "test", "other.image-policy.k8s.io/test2": "annotation", "test": "test", "another": "another", "": ""},
+			map[string]string{
+				"my.image-policy.k8s.io/test":     "test",
+				"other.image-policy.k8s.io/test2": "annotation",
+				"test":                            "test",
+				"another":                         "another",
+				"":                                "",
+			},
 			map[string]string{"my.image-policy.k8s.io/test": "test", "other.image-policy.k8s.io/test2": "annotation"},
 		},
 	}

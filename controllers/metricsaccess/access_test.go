@@ -103,11 +103,28 @@ func TestAccess(t *testing.T) {
 			authorization: "", wantCode: 401, wantText: "present a bearer token of a user who may get the URL /metrics\n",
 			wantHeader: http.Header{"Www-Authenticate": {"Bearer"}},
 		},
-		"an empty token": {authorization: "Bearer ", wantCode: 401, wantText: "present a bearer token of a user who may get the URL /metrics\n", wantHeader: http.Header{"Www-Authenticate": {"Bearer"}}},
-		"a password":     {authorization: "Basic cmVhZGVyOng=", wantCode: 401, wantText: "present a bearer token of a user who may get the URL /metrics\n", wantHeader: http.Header{"Www-Authenticate": {"Bearer"}}},
-		"another method": {method: http.MethodPost, authorization: "Bearer reader", wantCode: 405, wantText: "use GET\n", wantHeader: http.Header{"Allow": {"GET"}}},
+		"an empty token": {
+			authorization: "Bearer ",
+			wantCode:      401,
+			wantText:      "present a bearer token of a user who may get the URL /metrics\n",
+			wantHeader:    http.Header{"Www-Authenticate": {"Bearer"}},
+		},
+		"a password": {
+			authorization: "Basic cmVhZGVyOng=",
+			wantCode:      401,
+			wantText:      "present a bearer token of a user who may get the URL /metrics\n",
+			wantHeader:    http.Header{"Www-Authenticate": {"Bearer"}},
+		},
+		"another method": {
+			method:        http.MethodPost,
+			authorization: "Bearer reader",
+			wantCode:      405,
+			wantText:      "use GET\n",
+			wantHeader:    http.Header{"Allow": {"GET"}},
+		},
 		"no API server": {
-			authorization: "Bearer reader", down: true, wantCode: 503, wantText: "the API server did not review the token: try again\n", wantReviews: 1,
+			authorization: "Bearer reader", down: true, wantCode: 503,
+			wantText: "the API server did not review the token: try again\n", wantReviews: 1,
 			wantHeader: http.Header{"Retry-After": {"1"}},
 		},
 	} {
@@ -120,7 +137,8 @@ func TestAccess(t *testing.T) {
 			}
 			w := request(a, tc.method, scraper, tc.authorization)
 			if w.Code != tc.wantCode || w.Body.String() != tc.wantText || server.reviews.Load() != tc.wantReviews {
-				t.Errorf("code %d, text %q after %d TokenReviews, want %d, %q after %d", w.Code, w.Body, server.reviews.Load(), tc.wantCode, tc.wantText, tc.wantReviews)
+				t.Errorf("code %d, text %q after %d TokenReviews, want %d, %q after %d", w.Code, w.Body, server.reviews.Load(),
+					tc.wantCode, tc.wantText, tc.wantReviews)
 			}
 			got := w.Header()
 			for _, other := range []string{"Content-Type", "X-Content-Type-Options"} {
@@ -171,7 +189,8 @@ func TestResultsAreReused(t *testing.T) {
 			clock.SetTime(clock.Now().Add(tc.later))
 			after := get(a, scraper, tc.token)
 			if got := server.reviews.Load(); got != tc.wantReviews || after.Code != before.Code || after.Body.String() != before.Body.String() {
-				t.Errorf("%d TokenReviews, want %d; answers %d %q and %d %q, want the same", got, tc.wantReviews, before.Code, before.Body, after.Code, after.Body)
+				t.Errorf("%d TokenReviews, want %d; answers %d %q and %d %q, want the same", got, tc.wantReviews, before.Code,
+					before.Body, after.Code, after.Body)
 			}
 		})
 	}

@@ -37,12 +37,16 @@ func gvkOf(t *testing.T, kind admissionregistrationv1.ParamKind) schema.GroupVer
 func addLarge(t *testing.T, namespace string, n int) {
 	t.Helper()
 	t.Cleanup(func() {
-		if err := admin(t).CoreV1().ConfigMaps(namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		if err := admin(t).CoreV1().ConfigMaps(namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{},
+			metav1.ListOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
 	for i := range n {
-		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "large-"}, Data: map[string]string{"x": strings.Repeat(fmt.Sprint(i%10), 1_000_000)}}
+		object := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "large-"},
+			Data:       map[string]string{"x": strings.Repeat(fmt.Sprint(i%10), 1_000_000)},
+		}
 		if _, err := admin(t).CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -121,8 +125,12 @@ func TestNamespaceOverItsShare(t *testing.T) {
 	if grown := heapInUse() - before; grown > 24<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)
 	}
-	want := regexp.MustCompile(`^namespace ` + greedy + ` has at least 19\.\d MiB of objects of kind ConfigMap in v1 that policy params can select, more than its share of 2\.0 MiB: delete some, narrow paramRef\.selector, or raise --max-cache-memory$`)
-	for _, r := range []*admissionregistrationv1.ParamRef{ref("", "settings"), ref("", "none"), ref("", "", selecting(map[string]string{"test": "none"})), ref(greedy, "settings")} {
+	want := regexp.MustCompile(`^namespace ` + greedy +
+		` has at least 19\.\d MiB of objects of kind ConfigMap in v1 that policy params can select, more than its share of 2\.0 MiB: delete some, narrow paramRef\.selector, or raise --max-cache-memory$`)
+	for _, r := range []*admissionregistrationv1.ParamRef{
+		ref("", "settings"), ref("", "none"), ref("", "", selecting(map[string]string{"test": "none"})),
+		ref(greedy, "settings"),
+	} {
 		if got, err := s.Params(t.Context(), &configMaps, r, greedy); err == nil || !want.MatchString(err.Error()) || got != nil {
 			t.Errorf("Params(%v) = %v, %v", r, got, err)
 		}
@@ -134,8 +142,10 @@ func TestNamespaceOverItsShare(t *testing.T) {
 	if diff := cmp.Diff([]string{small + "/settings"}, names(t, got)); diff != "" {
 		t.Errorf("params of another namespace (-want +got):\n%s", diff)
 	}
-	wantExcess := "failurePolicy decides requests that read params in these namespaces: " + greedy + ": they have too many objects of kind ConfigMap in v1: delete some, narrow paramRef.selector, or raise --max-cache-memory"
-	if excess := s.Excess(&configMaps); !strings.Contains(excess, greedy) || !strings.HasPrefix(excess, wantExcess[:40]) || !strings.HasSuffix(excess, wantExcess[len(wantExcess)-60:]) {
+	wantExcess := "failurePolicy decides requests that read params in these namespaces: " + greedy +
+		": they have too many objects of kind ConfigMap in v1: delete some, narrow paramRef.selector, or raise --max-cache-memory"
+	if excess := s.Excess(&configMaps); !strings.Contains(excess, greedy) ||
+		!strings.HasPrefix(excess, wantExcess[:40]) || !strings.HasSuffix(excess, wantExcess[len(wantExcess)-60:]) {
 		t.Errorf("Excess() = %q", excess)
 	}
 	if ok, problem := s.State(&configMaps); !ok || problem != "" {
@@ -143,7 +153,8 @@ func TestNamespaceOverItsShare(t *testing.T) {
 	}
 	shrink := func() {
 		t.Helper()
-		if err := admin(t).CoreV1().ConfigMaps(greedy).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "!test"}); err != nil {
+		if err := admin(t).CoreV1().ConfigMaps(greedy).DeleteCollection(t.Context(), metav1.DeleteOptions{},
+			metav1.ListOptions{LabelSelector: "!test"}); err != nil {
 			t.Fatal(err)
 		}
 		NewWithT(t).Eventually(func() ([]string, error) {
@@ -203,7 +214,10 @@ func TestManyNamespacesShareTheBudget(t *testing.T) {
 
 func addLabelled(t *testing.T, namespace string, size int, labels map[string]string) {
 	t.Helper()
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-", Labels: labels}, Data: map[string]string{"x": strings.Repeat("x", size)}}
+	object := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "c-", Labels: labels},
+		Data:       map[string]string{"x": strings.Repeat("x", size)},
+	}
 	if _, err := admin(t).CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +247,12 @@ func TestPartsOfParams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c", "namespace": namespace}, "data": map[string]any{"max": "3"}}
+	want := map[string]any{
+		"apiVersion": "v1",
+		"kind":       "ConfigMap",
+		"metadata":   map[string]any{"name": "c", "namespace": namespace},
+		"data":       map[string]any{"max": "3"},
+	}
 	if diff := cmp.Diff(want, got[0].(*unstructured.Unstructured).Object); diff != "" {
 		t.Errorf("param (-want +got):\n%s", diff)
 	}
@@ -249,7 +268,8 @@ func TestPartsOfParams(t *testing.T) {
 	if got, err = s.ReadParams(t.Context(), wide, ""); err != nil {
 		t.Fatal(err)
 	}
-	if note, _, _ := unstructured.NestedString(got[0].(*unstructured.Unstructured).Object, "metadata", "annotations", "note"); len(note) != 100_000 {
+	if note, _, _ := unstructured.NestedString(got[0].(*unstructured.Unstructured).Object, "metadata", "annotations",
+		"note"); len(note) != 100_000 {
 		t.Errorf("the annotation has %d bytes", len(note))
 	}
 	NewWithT(t).Eventually(first.wanted).WithTimeout(eventually).WithPolling(pause).Should(BeFalse(), "the replaced watch continues")
@@ -336,7 +356,8 @@ func TestObjectThatIsTooLarge(t *testing.T) {
 // TestListsAgain checks what a list leaves in a store that has objects of an earlier one.
 func TestListsAgain(t *testing.T) {
 	m := NewMemory(cachebudget.New(8000*entryCost), nil)
-	s := newObjectStore(m.budget, "params", func(namespace string, _ cachebudget.Excess) error { return fmt.Errorf("%s", namespace) }, func() {})
+	s := newObjectStore(m.budget, "params",
+		func(namespace string, _ cachebudget.Excess) error { return fmt.Errorf("%s", namespace) }, func() {})
 	object := func(namespace, name, version string) *item {
 		raw := fmt.Sprintf(`{"metadata":{"namespace":%q,"name":%q,"resourceVersion":%q}}`, namespace, name, version)
 		o, err := m.decode([]byte(raw), policy.WholeParams(), schema.GroupVersionKind{Version: "v1", Kind: "Rule"})

@@ -25,7 +25,11 @@ func TestPlanScopes(t *testing.T) {
 		return selecting(map[string]string{"team": name})
 	}
 	expression := func(r *admissionregistrationv1.ParamRef) {
-		r.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}}}}
+		r.Selector = &metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "tier", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}},
+			},
+		}
 	}
 	many := func(n int, namespace string) (out []*admissionregistrationv1.ParamRef) {
 		for i := range n {
@@ -37,19 +41,41 @@ func TestPlanScopes(t *testing.T) {
 		refs []*admissionregistrationv1.ParamRef
 		want []string
 	}{
-		"a name in a namespace":                  {[]*admissionregistrationv1.ParamRef{ref("b", "limits")}, []string{"b/limits?"}},
-		"a name in the namespace of the request": {[]*admissionregistrationv1.ParamRef{ref("", "limits")}, []string{"/limits?"}},
-		"labels in a namespace":                  {[]*admissionregistrationv1.ParamRef{ref("b", "", team("x"))}, []string{"b/?team=x"}},
-		"expressions":                            {[]*admissionregistrationv1.ParamRef{ref("", "", expression)}, []string{"/?tier in (a,b)"}},
-		"all objects":                            {[]*admissionregistrationv1.ParamRef{ref("", "", selecting(nil))}, []string{"/?"}},
-		"equal scopes are shared": {[]*admissionregistrationv1.ParamRef{ref("b", "limits"), ref("b", "limits", denying), ref("", "", team("x")), ref("", "", team("x"))},
-			[]string{"b/limits?", "/?team=x"}},
-		"small scopes first": {[]*admissionregistrationv1.ParamRef{ref("", "", selecting(nil)), ref("", "", team("x")), ref("b", "", selecting(nil)), ref("", "n"), ref("b", "n")},
-			[]string{"b/n?", "/n?", "b/?", "/?team=x", "/?"}},
-		"as many as allowed":      {many(maxWatchesOfKind, "b"), described(planScopes(needsOf(configMaps, many(maxWatchesOfKind, "b")...))[gvkOf(t, configMaps)])},
-		"too many in a namespace": {append(many(maxWatchesOfKind, "b"), ref("other", "n")), []string{"other/n?", "b/?"}},
-		"too many namespaces":     {namespaces(maxWatchesOfKind + 1), []string{"/?"}},
-		"too many names":          {many(maxWatchesOfKind+1, ""), []string{"/?"}},
+		"a name in a namespace": {
+			refs: []*admissionregistrationv1.ParamRef{ref("b", "limits")},
+			want: []string{"b/limits?"},
+		},
+		"a name in the namespace of the request": {
+			refs: []*admissionregistrationv1.ParamRef{ref("", "limits")},
+			want: []string{"/limits?"},
+		},
+		"labels in a namespace": {
+			refs: []*admissionregistrationv1.ParamRef{ref("b", "", team("x"))},
+			want: []string{"b/?team=x"},
+		},
+		"expressions": {
+			refs: []*admissionregistrationv1.ParamRef{ref("", "", expression)},
+			want: []string{"/?tier in (a,b)"},
+		},
+		"all objects": {refs: []*admissionregistrationv1.ParamRef{ref("", "", selecting(nil))}, want: []string{"/?"}},
+		"equal scopes are shared": {refs: []*admissionregistrationv1.ParamRef{
+			ref("b", "limits"), ref("b", "limits", denying), ref("", "", team("x")), ref("", "", team("x")),
+		},
+			want: []string{"b/limits?", "/?team=x"}},
+		"small scopes first": {refs: []*admissionregistrationv1.ParamRef{
+			ref("", "", selecting(nil)), ref("", "", team("x")), ref("b", "", selecting(nil)), ref("", "n"), ref("b", "n"),
+		},
+			want: []string{"b/n?", "/n?", "b/?", "/?team=x", "/?"}},
+		"as many as allowed": {
+			refs: many(maxWatchesOfKind, "b"),
+			want: described(planScopes(needsOf(configMaps, many(maxWatchesOfKind, "b")...))[gvkOf(t, configMaps)]),
+		},
+		"too many in a namespace": {
+			refs: append(many(maxWatchesOfKind, "b"), ref("other", "n")),
+			want: []string{"other/n?", "b/?"},
+		},
+		"too many namespaces": {refs: namespaces(maxWatchesOfKind + 1), want: []string{"/?"}},
+		"too many names":      {refs: many(maxWatchesOfKind+1, ""), want: []string{"/?"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

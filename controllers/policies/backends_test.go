@@ -84,7 +84,8 @@ func TestPolicyMovesToABackendThatIsNotTrustedYet(t *testing.T) {
 			}
 			e := state.Entries["uid-moves"]
 			if !e.Planned() || e.EffectiveGeneration() != tc.wantGeneration || e.IsPlaceholder() != tc.restarted {
-				t.Fatalf("planned %t, generation %d registered, placeholder %t; want generation %d, placeholder %t", e.Planned(), e.EffectiveGeneration(), e.IsPlaceholder(), tc.wantGeneration, tc.restarted)
+				t.Fatalf("planned %t, generation %d registered, placeholder %t; want generation %d, placeholder %t", e.Planned(),
+					e.EffectiveGeneration(), e.IsPlaceholder(), tc.wantGeneration, tc.restarted)
 			}
 			if _, ok, why := state.Registered(e); !ok {
 				t.Errorf("it is not registered: %s", why)
@@ -105,10 +106,20 @@ func TestRefusedBackend(t *testing.T) {
 		url       string
 		wantError string // "" is that it is registered
 	}{
-		"a name":               {url: "https://checks.example.com"},
-		"backends disabled":    {rule: egress.Rule{DisableBackends: true}, url: "https://checks.example.com", wantError: "spec.backend: Forbidden: remove backend: Ostiary runs with --disable-backends"},
-		"metadata of a cloud":  {url: "https://169.254.169.254/latest", wantError: "spec.backend.url: Forbidden: 169.254.169.254 is a cloud metadata address"},
-		"loopback in disguise": {url: "https://[::ffff:7f00:1]/", wantError: "spec.backend.url: Forbidden: ::ffff:127.0.0.1 is a loopback address"},
+		"a name": {url: "https://checks.example.com"},
+		"backends disabled": {
+			rule:      egress.Rule{DisableBackends: true},
+			url:       "https://checks.example.com",
+			wantError: "spec.backend: Forbidden: remove backend: Ostiary runs with --disable-backends",
+		},
+		"metadata of a cloud": {
+			url:       "https://169.254.169.254/latest",
+			wantError: "spec.backend.url: Forbidden: 169.254.169.254 is a cloud metadata address",
+		},
+		"loopback in disguise": {
+			url:       "https://[::ffff:7f00:1]/",
+			wantError: "spec.backend.url: Forbidden: ::ffff:127.0.0.1 is a loopback address",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := hosting(t)

@@ -21,14 +21,26 @@ func TestStateHolds(t *testing.T) {
 		entries map[types.UID]*Entry
 		want    string
 	}{
-		"all of them":                      {entries: map[types.UID]*Entry{"a": loaded("a", 2, "8")}},
-		"a generation that is newer":       {entries: map[types.UID]*Entry{"a": loaded("a", 3, "11")}},
-		"an older generation":              {entries: map[types.UID]*Entry{"a": loaded("a", 1, "8")}, want: "generation 2 of policy a has not been loaded yet"},
-		"nothing":                          {want: "generation 2 of policy a has not been loaded yet"},
-		"one that was deleted":             {entries: map[types.UID]*Entry{"a": loaded("a", 2, "8"), "b": loaded("b", 1, "9")}, want: "policy b was deleted and is still loaded"},
-		"one that was created since":       {entries: map[types.UID]*Entry{"a": loaded("a", 2, "8"), "b": loaded("b", 1, "11")}},
-		"another one with the same name":   {entries: map[types.UID]*Entry{"z": loaded("z", 2, "8")}, want: "generation 2 of policy a has not been loaded yet"},
-		"one that has come with the list":  {entries: map[types.UID]*Entry{"a": loaded("a", 2, "8"), "b": loaded("b", 1, "10")}, want: "policy b was deleted and is still loaded"},
+		"all of them":                {entries: map[types.UID]*Entry{"a": loaded("a", 2, "8")}},
+		"a generation that is newer": {entries: map[types.UID]*Entry{"a": loaded("a", 3, "11")}},
+		"an older generation": {
+			entries: map[types.UID]*Entry{"a": loaded("a", 1, "8")},
+			want:    "generation 2 of policy a has not been loaded yet",
+		},
+		"nothing": {want: "generation 2 of policy a has not been loaded yet"},
+		"one that was deleted": {
+			entries: map[types.UID]*Entry{"a": loaded("a", 2, "8"), "b": loaded("b", 1, "9")},
+			want:    "policy b was deleted and is still loaded",
+		},
+		"one that was created since": {entries: map[types.UID]*Entry{"a": loaded("a", 2, "8"), "b": loaded("b", 1, "11")}},
+		"another one with the same name": {
+			entries: map[types.UID]*Entry{"z": loaded("z", 2, "8")},
+			want:    "generation 2 of policy a has not been loaded yet",
+		},
+		"one that has come with the list": {
+			entries: map[types.UID]*Entry{"a": loaded("a", 2, "8"), "b": loaded("b", 1, "10")},
+			want:    "policy b was deleted and is still loaded",
+		},
 		"one whose version is not decimal": {entries: map[types.UID]*Entry{"a": loaded("a", 2, "8"), "b": loaded("b", 1, "x")}},
 	}
 	for name, tt := range tests {

@@ -139,9 +139,18 @@ func TestCountOfRefused(t *testing.T) {
 
 		wantAccepted, wantRefused int
 	}{
-		"valid":                      {policies: []v1alpha1.WebhookPolicy{newPolicy("a", 1, "true"), newPolicy("b", 1, "true")}, wantAccepted: 2},
-		"invalid":                    {policies: []v1alpha1.WebhookPolicy{newPolicy("a", 1, "true"), newPolicy("b", 1, "1 +")}, wantAccepted: 1, wantRefused: 1},
-		"rejected by the API server": {policies: []v1alpha1.WebhookPolicy{newPolicy("a", 1, "true"), newPolicy("b", 1, "true")}, rejects: "b", wantAccepted: 1, wantRefused: 1},
+		"valid": {policies: []v1alpha1.WebhookPolicy{newPolicy("a", 1, "true"), newPolicy("b", 1, "true")}, wantAccepted: 2},
+		"invalid": {
+			policies:     []v1alpha1.WebhookPolicy{newPolicy("a", 1, "true"), newPolicy("b", 1, "1 +")},
+			wantAccepted: 1,
+			wantRefused:  1,
+		},
+		"rejected by the API server": {
+			policies:     []v1alpha1.WebhookPolicy{newPolicy("a", 1, "true"), newPolicy("b", 1, "true")},
+			rejects:      "b",
+			wantAccepted: 1,
+			wantRefused:  1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
@@ -211,7 +220,8 @@ func TestMovingPolicyIsAnsweredForInBothGroups(t *testing.T) {
 	for _, phase := range []registration.Phase{registration.PhaseMutate, registration.PhaseValidate} {
 		t.Run(string(phase), func(t *testing.T) {
 			l := newLoader(t)
-			stays, moves, moved := mutating(newPolicy("stays", 1, "true")), mutating(newPolicy("moves", 1, "true")), withTimeout(mutating(newPolicy("moves", 2, "true")), 7)
+			stays, moves, moved := mutating(newPolicy("stays", 1, "true")), mutating(newPolicy("moves", 1,
+				"true")), withTimeout(mutating(newPolicy("moves", 2, "true")), 7)
 			before := load(l, nil, stays, moves)
 			after := load(l, before, stays, moved)
 			from, to := groupOf(before, phase, "moves"), groupOf(after, phase, "moves")
@@ -282,14 +292,20 @@ func TestDeletedPolicyFreesItsGroups(t *testing.T) {
 func TestNotLoadedIsAnErrorAndNeverAllowed(t *testing.T) {
 	l := newLoader(t)
 	var notLoaded *NotLoadedError
-	if got, err := l.Store.Evaluate(context.Background(), registration.GroupKey{Phase: registration.PhaseValidate, Name: "g"}, &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
+	if got, err := l.Store.Evaluate(context.Background(), registration.GroupKey{
+		Phase: registration.PhaseValidate,
+		Name:  "g",
+	}, &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
 		t.Errorf("before the first load Evaluate() = %+v, %v", got, err)
 	}
 	if l.Store.Loaded() == nil {
 		t.Error("Loaded() = nil before the first load")
 	}
 	load(l, nil, newPolicy("p", 1, "true"))
-	if got, err := l.Store.Evaluate(context.Background(), registration.GroupKey{Phase: registration.PhaseMutate, Name: "unknown"}, &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
+	if got, err := l.Store.Evaluate(context.Background(), registration.GroupKey{
+		Phase: registration.PhaseMutate,
+		Name:  "unknown",
+	}, &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
 		t.Errorf("for an unknown group Evaluate() = %+v, %v", got, err)
 	}
 	if err := l.Store.Loaded(); err != nil {

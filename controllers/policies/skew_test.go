@@ -96,7 +96,8 @@ func TestFieldThatThisReplicaDoesNotKnow(t *testing.T) {
 				t.Fatalf("generation %d is registered, placeholder %t, accepted %t", e.EffectiveGeneration(), e.IsPlaceholder(), e.Accepted())
 			}
 			got, err := l.Store.Evaluate(t.Context(), groupOf(state, registration.PhaseValidate, "p"), podCreation())
-			if err != nil || got.Allowed == restarted || restarted && !strings.Contains(got.Result.Message, "this replica of Ostiary does not know the field") {
+			if err != nil || got.Allowed == restarted ||
+				restarted && !strings.Contains(got.Result.Message, "this replica of Ostiary does not know the field") {
 				t.Errorf("answer %+v, %v", got, err)
 			}
 		})

@@ -44,17 +44,57 @@ func TestUnseenPolicies(t *testing.T) {
 		existing map[string]types.UID // nil: the API server does not answer
 		want     string               // the policy that is missing
 	}{
-		"all are loaded":                 {loaded: []v1alpha1.WebhookPolicy{a, b}, observed: naming(a, b)},
-		"one was deleted here":           {before: []v1alpha1.WebhookPolicy{a, b}, loaded: []v1alpha1.WebhookPolicy{a}, observed: naming(a, b)},
-		"one was deleted before":         {loaded: []v1alpha1.WebhookPolicy{a}, observed: naming(a, b), existing: map[string]types.UID{"a": a.UID}},
-		"one is new":                     {loaded: []v1alpha1.WebhookPolicy{a}, observed: naming(a, b), existing: map[string]types.UID{"a": a.UID, "b": b.UID}, want: "b"},
+		"all are loaded": {loaded: []v1alpha1.WebhookPolicy{a, b}, observed: naming(a, b)},
+		"one was deleted here": {
+			before:   []v1alpha1.WebhookPolicy{a, b},
+			loaded:   []v1alpha1.WebhookPolicy{a},
+			observed: naming(a, b),
+		},
+		"one was deleted before": {
+			loaded:   []v1alpha1.WebhookPolicy{a},
+			observed: naming(a, b),
+			existing: map[string]types.UID{"a": a.UID},
+		},
+		"one is new": {
+			loaded:   []v1alpha1.WebhookPolicy{a},
+			observed: naming(a, b),
+			existing: map[string]types.UID{"a": a.UID, "b": b.UID},
+			want:     "b",
+		},
 		"the API server does not answer": {loaded: []v1alpha1.WebhookPolicy{a}, observed: naming(a, b), want: "b"},
-		"one was made again":             {loaded: []v1alpha1.WebhookPolicy{a, b}, observed: naming(a, again), existing: map[string]types.UID{"a": a.UID, "b": again.UID}, want: "b"},
-		"the former of one made again":   {loaded: []v1alpha1.WebhookPolicy{a, again}, observed: naming(a, b), existing: map[string]types.UID{"a": a.UID, "b": again.UID}},
-		"an owner was taken out":         {loaded: []v1alpha1.WebhookPolicy{a}, observed: noOwner, existing: map[string]types.UID{"a": a.UID, "b": b.UID}, want: "b"},
-		"a name was put in":              {loaded: []v1alpha1.WebhookPolicy{a}, observed: noOwner, existing: map[string]types.UID{"a": a.UID}},
-		"a configuration of no group":    {loaded: []v1alpha1.WebhookPolicy{a}, observed: []registration.Configuration{registration.NewConfiguration(registration.PhaseValidate)}},
-		"loaded again, and still behind": {before: []v1alpha1.WebhookPolicy{a}, loaded: []v1alpha1.WebhookPolicy{a}, observed: naming(a, b), existing: map[string]types.UID{"a": a.UID, "b": b.UID}, want: "b"},
+		"one was made again": {
+			loaded:   []v1alpha1.WebhookPolicy{a, b},
+			observed: naming(a, again),
+			existing: map[string]types.UID{"a": a.UID, "b": again.UID},
+			want:     "b",
+		},
+		"the former of one made again": {
+			loaded:   []v1alpha1.WebhookPolicy{a, again},
+			observed: naming(a, b),
+			existing: map[string]types.UID{"a": a.UID, "b": again.UID},
+		},
+		"an owner was taken out": {
+			loaded:   []v1alpha1.WebhookPolicy{a},
+			observed: noOwner,
+			existing: map[string]types.UID{"a": a.UID, "b": b.UID},
+			want:     "b",
+		},
+		"a name was put in": {
+			loaded:   []v1alpha1.WebhookPolicy{a},
+			observed: noOwner,
+			existing: map[string]types.UID{"a": a.UID},
+		},
+		"a configuration of no group": {
+			loaded:   []v1alpha1.WebhookPolicy{a},
+			observed: []registration.Configuration{registration.NewConfiguration(registration.PhaseValidate)},
+		},
+		"loaded again, and still behind": {
+			before:   []v1alpha1.WebhookPolicy{a},
+			loaded:   []v1alpha1.WebhookPolicy{a},
+			observed: naming(a, b),
+			existing: map[string]types.UID{"a": a.UID, "b": b.UID},
+			want:     "b",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +138,10 @@ func TestRequestsWaitForWhatIsLoadedNext(t *testing.T) {
 	state := stateFor(l, []*v1alpha1.WebhookPolicy{&p}, nil)
 	key := groupOf(state, registration.PhaseValidate, "p")
 	answered := make(chan error, 1)
-	request := &admissionv1.AdmissionRequest{Resource: metav1.GroupVersionResource{Version: "v1", Resource: "services"}, Operation: admissionv1.Create}
+	request := &admissionv1.AdmissionRequest{
+		Resource:  metav1.GroupVersionResource{Version: "v1", Resource: "services"},
+		Operation: admissionv1.Create,
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	go func() {
@@ -153,7 +196,8 @@ func TestFewRequestsWait(t *testing.T) {
 	began := make(chan struct{})
 	go func() {
 		defer close(began)
-		_, err := l.Store.Evaluate(t.Context(), registration.GroupKey{Phase: registration.PhaseValidate, Name: "x"}, &admissionv1.AdmissionRequest{})
+		_, err := l.Store.Evaluate(t.Context(), registration.GroupKey{Phase: registration.PhaseValidate, Name: "x"},
+			&admissionv1.AdmissionRequest{})
 		var notLoaded *NotLoadedError
 		if !errors.As(err, &notLoaded) || notLoaded.RetryAfter() != retryAfter {
 			t.Errorf("Evaluate() = %v", err)

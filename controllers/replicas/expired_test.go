@@ -65,11 +65,20 @@ func TestExpired(t *testing.T) {
 		"no longer renewed":        {first, {after: 29 * time.Second, wantExpired: true}},
 		"started with outdated policies": {
 			{renew: true, behind: old, wantExpired: true, wantAsked: true, wantNext: 200 * time.Millisecond}, first},
-		"renewed in time":               {first, {after: 4 * time.Second, renew: true, wantNext: 4 * time.Second}, {after: 28 * time.Second}},
-		"counts from before the write":  {first, {after: 4 * time.Second, renew: true, takes: 3 * time.Second, wantNext: 4 * time.Second}, {after: 26 * time.Second, wantExpired: true}},
-		"one failed write":              {first, {after: 4 * time.Second, renew: true, write: gone, wantNext: time.Second}},
-		"renewed after expiry":          {first, {after: time.Minute, wantExpired: true}, {renew: true, wantAsked: true, wantNext: 4 * time.Second}},
-		"frequent retries after expiry": {first, {after: time.Minute, renew: true, write: gone, wantExpired: true, wantNext: 200 * time.Millisecond}},
+		"renewed in time": {
+			first, {after: 4 * time.Second, renew: true, wantNext: 4 * time.Second}, {after: 28 * time.Second},
+		},
+		"counts from before the write": {
+			first, {after: 4 * time.Second, renew: true, takes: 3 * time.Second, wantNext: 4 * time.Second},
+			{after: 26 * time.Second, wantExpired: true},
+		},
+		"one failed write": {first, {after: 4 * time.Second, renew: true, write: gone, wantNext: time.Second}},
+		"renewed after expiry": {
+			first, {after: time.Minute, wantExpired: true}, {renew: true, wantAsked: true, wantNext: 4 * time.Second},
+		},
+		"frequent retries after expiry": {
+			first, {after: time.Minute, renew: true, write: gone, wantExpired: true, wantNext: 200 * time.Millisecond},
+		},
 		"renewed after expiry with outdated policies": {first,
 			{after: time.Minute, renew: true, behind: old, wantExpired: true, wantAsked: true, wantNext: 200 * time.Millisecond},
 			{after: time.Second, renew: true, wantAsked: true, wantNext: 4 * time.Second}},

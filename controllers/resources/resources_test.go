@@ -121,16 +121,51 @@ func TestEquivalents(t *testing.T) {
 		want                  []string
 		wantKind              string
 	}{
-		"one version":                   {resource: "v1/pods", want: []string{"v1/pods"}, wantKind: "/v1, Kind=Pod"},
-		"two groups":                    {resource: "v1/events", want: []string{"events.k8s.io/v1/events", "v1/events"}, wantKind: "/v1, Kind=Event"},
-		"the other of two groups":       {resource: "events.k8s.io/v1/events", want: []string{"events.k8s.io/v1/events", "v1/events"}, wantKind: "events.k8s.io/v1, Kind=Event"},
-		"two versions":                  {resource: "autoscaling/v2/horizontalpodautoscalers", want: []string{"autoscaling/v1/horizontalpodautoscalers", "autoscaling/v2/horizontalpodautoscalers"}, wantKind: "autoscaling/v2, Kind=HorizontalPodAutoscaler"},
-		"subresource of two versions":   {resource: "autoscaling/v1/horizontalpodautoscalers", subresource: "status", want: []string{"autoscaling/v1/horizontalpodautoscalers", "autoscaling/v2/horizontalpodautoscalers"}, wantKind: "autoscaling/v1, Kind=HorizontalPodAutoscaler"},
-		"subresource with another kind": {resource: "apps/v1/deployments", subresource: "scale", want: []string{"apps/v1/deployments"}, wantKind: "autoscaling/v1, Kind=Scale"},
-		"custom resource":               {resource: "equivalents.test/v1beta1/things", want: things, wantKind: "equivalents.test/v1beta1, Kind=Thing"},
-		"custom resource, subresource":  {resource: "equivalents.test/v1/things", subresource: "status", want: things, wantKind: "equivalents.test/v1, Kind=Thing"},
-		"equal name, other group":       {resource: "other.equivalents.test/v1/things", want: []string{"other.equivalents.test/v1/things"}, wantKind: "other.equivalents.test/v1, Kind=Thing"},
-		"unknown":                       {resource: "equivalents.test/v9/nothings"},
+		"one version": {resource: "v1/pods", want: []string{"v1/pods"}, wantKind: "/v1, Kind=Pod"},
+		"two groups": {
+			resource: "v1/events",
+			want:     []string{"events.k8s.io/v1/events", "v1/events"},
+			wantKind: "/v1, Kind=Event",
+		},
+		"the other of two groups": {
+			resource: "events.k8s.io/v1/events",
+			want:     []string{"events.k8s.io/v1/events", "v1/events"},
+			wantKind: "events.k8s.io/v1, Kind=Event",
+		},
+		"two versions": {
+			resource: "autoscaling/v2/horizontalpodautoscalers",
+			want:     []string{"autoscaling/v1/horizontalpodautoscalers", "autoscaling/v2/horizontalpodautoscalers"},
+			wantKind: "autoscaling/v2, Kind=HorizontalPodAutoscaler",
+		},
+		"subresource of two versions": {
+			resource:    "autoscaling/v1/horizontalpodautoscalers",
+			subresource: "status",
+			want:        []string{"autoscaling/v1/horizontalpodautoscalers", "autoscaling/v2/horizontalpodautoscalers"},
+			wantKind:    "autoscaling/v1, Kind=HorizontalPodAutoscaler",
+		},
+		"subresource with another kind": {
+			resource:    "apps/v1/deployments",
+			subresource: "scale",
+			want:        []string{"apps/v1/deployments"},
+			wantKind:    "autoscaling/v1, Kind=Scale",
+		},
+		"custom resource": {
+			resource: "equivalents.test/v1beta1/things",
+			want:     things,
+			wantKind: "equivalents.test/v1beta1, Kind=Thing",
+		},
+		"custom resource, subresource": {
+			resource:    "equivalents.test/v1/things",
+			subresource: "status",
+			want:        things,
+			wantKind:    "equivalents.test/v1, Kind=Thing",
+		},
+		"equal name, other group": {
+			resource: "other.equivalents.test/v1/things",
+			want:     []string{"other.equivalents.test/v1/things"},
+			wantKind: "other.equivalents.test/v1, Kind=Thing",
+		},
+		"unknown": {resource: "equivalents.test/v9/nothings"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -293,16 +328,68 @@ func TestMatcher(t *testing.T) {
 		want                      bool
 		wantErr                   string
 	}{
-		"named":                                {group: "new.test", version: "v2", resources: "things", request: "new.test/v2/things", want: true},
-		"equivalent":                           {group: "autoscaling", version: "v1", resources: "horizontalpodautoscalers", request: "autoscaling/v2/horizontalpodautoscalers", want: true},
-		"not equivalent":                       {group: "autoscaling", version: "v1", resources: "horizontalpodautoscalers", request: "apps/v1/deployments"},
-		"unknown, Exact":                       {policy: admissionregistrationv1.Exact, group: "new.test", version: "v1", resources: "things", request: "new.test/v2/things"},
-		"unknown, other version":               {group: "new.test", version: "v1", resources: "things", request: "new.test/v2/things", wantErr: unknown},
-		"unknown, other group":                 {group: "old.test", version: "v1", resources: "things", request: "new.test/v2/things", wantErr: unknown},
-		"unknown, any resource of the version": {group: "new.test", version: "v1", resources: "*", request: "new.test/v2/things", wantErr: unknown},
-		"unknown, any resource of another":     {group: "apps", version: "v1", resources: "*", request: "new.test/v2/things"},
-		"unknown, another resource":            {group: "new.test", version: "v1", resources: "others", request: "new.test/v2/things"},
-		"unknown, labels do not match":         {group: "new.test", version: "v1", resources: "things", objects: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}, request: "new.test/v2/things"},
+		"named": {
+			group:     "new.test",
+			version:   "v2",
+			resources: "things",
+			request:   "new.test/v2/things",
+			want:      true,
+		},
+		"equivalent": {
+			group:     "autoscaling",
+			version:   "v1",
+			resources: "horizontalpodautoscalers",
+			request:   "autoscaling/v2/horizontalpodautoscalers",
+			want:      true,
+		},
+		"not equivalent": {
+			group:     "autoscaling",
+			version:   "v1",
+			resources: "horizontalpodautoscalers",
+			request:   "apps/v1/deployments",
+		},
+		"unknown, Exact": {
+			policy:    admissionregistrationv1.Exact,
+			group:     "new.test",
+			version:   "v1",
+			resources: "things",
+			request:   "new.test/v2/things",
+		},
+		"unknown, other version": {
+			group:     "new.test",
+			version:   "v1",
+			resources: "things",
+			request:   "new.test/v2/things",
+			wantErr:   unknown,
+		},
+		"unknown, other group": {
+			group:     "old.test",
+			version:   "v1",
+			resources: "things",
+			request:   "new.test/v2/things",
+			wantErr:   unknown,
+		},
+		"unknown, any resource of the version": {
+			group:     "new.test",
+			version:   "v1",
+			resources: "*",
+			request:   "new.test/v2/things",
+			wantErr:   unknown,
+		},
+		"unknown, any resource of another": {group: "apps", version: "v1", resources: "*", request: "new.test/v2/things"},
+		"unknown, another resource": {
+			group:     "new.test",
+			version:   "v1",
+			resources: "others",
+			request:   "new.test/v2/things",
+		},
+		"unknown, labels do not match": {
+			group:     "new.test",
+			version:   "v1",
+			resources: "things",
+			objects:   &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
+			request:   "new.test/v2/things",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -312,14 +399,19 @@ func TestMatcher(t *testing.T) {
 			resource := gvr(tc.request)
 			object := &unstructured.Unstructured{Object: map[string]any{}}
 			attr := admission.NewAttributesRecord(object, nil, schema.GroupVersionKind{}, "", "n", resource, "", admission.Create, nil, false, nil)
-			got, _, _, err := m.Matches(attr, r.Interfaces(scheme.Scheme), nativeengine.Criteria{MatchResources: admissionregistrationv1.MatchResources{
-				ObjectSelector: tc.objects,
-				MatchPolicy:    &tc.policy,
-				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
-					Rule:       admissionregistrationv1.Rule{APIGroups: []string{tc.group}, APIVersions: []string{tc.version}, Resources: []string{tc.resources}},
-				}}},
-			}})
+			got, _, _, err := m.Matches(attr, r.Interfaces(scheme.Scheme),
+				nativeengine.Criteria{MatchResources: admissionregistrationv1.MatchResources{
+					ObjectSelector: tc.objects,
+					MatchPolicy:    &tc.policy,
+					ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+						Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+						Rule: admissionregistrationv1.Rule{
+							APIGroups:   []string{tc.group},
+							APIVersions: []string{tc.version},
+							Resources:   []string{tc.resources},
+						},
+					}}},
+				}})
 			if got != tc.want || (err == nil) != (tc.wantErr == "") || (err != nil && err.Error() != tc.wantErr) {
 				t.Errorf("Matches() = %t, %v; want %t, %q", got, err, tc.want, tc.wantErr)
 			}

@@ -115,7 +115,12 @@ func crd(group, field string) *unstructured.Unstructured {
 			"names": map[string]any{"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
 			"versions": []any{map[string]any{
 				"name": "v1", "served": true, "storage": true,
-				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{field: map[string]any{"type": "string"}}}},
+				"schema": map[string]any{
+					"openAPIV3Schema": map[string]any{
+						"type":       "object",
+						"properties": map[string]any{field: map[string]any{"type": "string"}},
+					},
+				},
 			}},
 		},
 	}}
@@ -216,14 +221,17 @@ func TestMissing(t *testing.T) {
 		policy *v1alpha1.WebhookPolicy
 		want   string
 	}{
-		"known":                             {mutating("", "v1", "pods", apply), ""},
-		"no such resource":                  {mutating("none.test", "v1", "nothings", apply), none},
-		"no such resource, JSON patch":      {mutating("none.test", "v1", "nothings", json), none},
-		"one of two versions":               {several, ""},
-		"wildcard":                          {mutating("none.test", "*", "nothings", apply), ""},
-		"kind without a schema":             {mutating("", "v1", "pods/exec", apply), "the schema of PodExecOptions in v1 is missing: mutations of this kind fail until the API server publishes it"},
-		"kind without a schema, JSON patch": {mutating("", "v1", "pods/exec", json), ""},
-		"no mutations":                      {mutating("none.test", "v1", "nothings"), ""},
+		"known":                        {policy: mutating("", "v1", "pods", apply)},
+		"no such resource":             {policy: mutating("none.test", "v1", "nothings", apply), want: none},
+		"no such resource, JSON patch": {policy: mutating("none.test", "v1", "nothings", json), want: none},
+		"one of two versions":          {policy: several},
+		"wildcard":                     {policy: mutating("none.test", "*", "nothings", apply)},
+		"kind without a schema": {
+			policy: mutating("", "v1", "pods/exec", apply),
+			want:   "the schema of PodExecOptions in v1 is missing: mutations of this kind fail until the API server publishes it",
+		},
+		"kind without a schema, JSON patch": {policy: mutating("", "v1", "pods/exec", json)},
+		"no mutations":                      {policy: mutating("none.test", "v1", "nothings")},
 	}
 	var all []*v1alpha1.WebhookPolicy
 	for _, tc := range tests {

@@ -33,7 +33,8 @@ func TestNamespaces(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if ns, err := namespaces.GetNamespace(t.Context(), name); (err == nil) != tc.wantFound || err == nil && ns.Labels["team"] != name || err != nil && !apierrors.IsNotFound(err) {
+			if ns, err := namespaces.GetNamespace(t.Context(), name); (err == nil) != tc.wantFound ||
+				err == nil && ns.Labels["team"] != name || err != nil && !apierrors.IsNotFound(err) {
 				t.Errorf("GetNamespace() = %v, %v, want found: %t", ns, err, tc.wantFound)
 			}
 			if ns, err := lister.Get(name); (err == nil) != tc.wantListed || err != nil && !apierrors.IsNotFound(err) {
@@ -68,7 +69,8 @@ func TestLargeNamespaces(t *testing.T) {
 				t.Errorf("cached: %d bytes of %s", got.Size(), got.Name)
 			}
 			namespaces := Namespaces{
-				Cached: fake.NewClientBuilder().WithObjects(cached.(*corev1.Namespace)).Build(), Live: fake.NewClientBuilder().WithObjects(ns(size)).Build(),
+				Cached: fake.NewClientBuilder().WithObjects(cached.(*corev1.Namespace)).Build(),
+				Live:   fake.NewClientBuilder().WithObjects(ns(size)).Build(),
 			}
 			got, err := namespaces.GetNamespace(t.Context(), "team")
 			if err != nil || got.Labels["team"] != "a" || len(got.Annotations["note"]) != size {
@@ -93,10 +95,22 @@ func TestNeedsResources(t *testing.T) {
 		spec v1alpha1.WebhookPolicySpec
 		want bool
 	}{
-		"nothing":  {spec: v1alpha1.WebhookPolicySpec{}},
-		"rules":    {spec: v1alpha1.WebhookPolicySpec{MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: rule()}}},
-		"names":    {spec: v1alpha1.WebhookPolicySpec{MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: rule("a")}}, want: true},
-		"excluded": {spec: v1alpha1.WebhookPolicySpec{MatchConstraints: &admissionregistrationv1.MatchResources{ExcludeResourceRules: rule()}}, want: true},
+		"nothing": {spec: v1alpha1.WebhookPolicySpec{}},
+		"rules": {
+			spec: v1alpha1.WebhookPolicySpec{MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: rule()}},
+		},
+		"names": {
+			spec: v1alpha1.WebhookPolicySpec{
+				MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: rule("a")},
+			},
+			want: true,
+		},
+		"excluded": {
+			spec: v1alpha1.WebhookPolicySpec{
+				MatchConstraints: &admissionregistrationv1.MatchResources{ExcludeResourceRules: rule()},
+			},
+			want: true,
+		},
 		"mutation": {spec: v1alpha1.WebhookPolicySpec{Mutations: make([]admissionregistrationv1.Mutation, 1)}, want: true},
 		"binding":  {spec: v1alpha1.WebhookPolicySpec{Bindings: []v1alpha1.Binding{{Name: "all"}}}},
 		"matching binding": {spec: v1alpha1.WebhookPolicySpec{Bindings: []v1alpha1.Binding{

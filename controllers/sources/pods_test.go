@@ -20,7 +20,13 @@ import (
 // TestPodsAreBounded checks that Pods are read in pages, up to a limit, without status
 // and managed fields.
 func TestPodsAreBounded(t *testing.T) {
-	for stored, want := range map[int]struct{ listed, more int }{0: {}, 3: {3, 0}, podsPage + 1: {podsPage + 1, 0}, maxPods: {maxPods, 0}, maxPods + 7: {maxPods, 7}} {
+	for stored, want := range map[int]struct{ listed, more int }{
+		0:            {},
+		3:            {3, 0},
+		podsPage + 1: {podsPage + 1, 0},
+		maxPods:      {maxPods, 0},
+		maxPods + 7:  {maxPods, 7},
+	} {
 		t.Run(fmt.Sprint(stored), func(t *testing.T) {
 			server := httptest.NewServer(podPages(t, stored))
 			defer server.Close()

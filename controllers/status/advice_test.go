@@ -88,7 +88,11 @@ func TestResultsForDeletedPoliciesAreRemoved(t *testing.T) {
 
 func TestAdvice(t *testing.T) {
 	rules := unmatched{warnings: []string{"a: 1"}}
-	found := &admissionregistrationv1.TypeChecking{ExpressionWarnings: []admissionregistrationv1.ExpressionWarning{{FieldRef: "b", Warning: "2"}, {FieldRef: "c", Warning: "3"}}}
+	found := &admissionregistrationv1.TypeChecking{
+		ExpressionWarnings: []admissionregistrationv1.ExpressionWarning{
+			{FieldRef: "b", Warning: "2"}, {FieldRef: "c", Warning: "3"},
+		},
+	}
 	if diff := cmp.Diff([]string{"a: 1", "b: 2", "c: 3"}, advice(rules, found)); diff != "" {
 		t.Errorf("advice (-want +got):\n%s", diff)
 	}

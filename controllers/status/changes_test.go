@@ -61,11 +61,38 @@ func TestChangeDetector(t *testing.T) {
 		{name: "a certificate for all", state: stateOf(true, entry("a", 2, true), entry("b", 1, true)), want: []string{"a", "b"}},
 		{name: "another plan", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), want: []string{"b"}},
 		{name: "a schema is missing", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), missing: "a", want: []string{"a"}},
-		{name: "types are checked, nothing is missing", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), checked: "b", want: []string{"a", "b"}},
-		{name: "one is deleted, one is created", state: stateOf(true, entry("c", 1, true), entry("b", 1, false)), checked: "b", want: []string{"c"}},
-		{name: "one is created again", state: stateOf(true, entry("a", 2, true), entry("c", 1, true), entry("b", 1, false)), checked: "b", want: []string{"a"}},
-		{name: "the audit finds violations", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), checked: "b", violations: 1, wantAudited: []string{"a"}},
-		{name: "the audit finds others, and a generation", state: stateOf(true, entry("a", 3, true), entry("b", 1, false)), checked: "b", violations: 2, want: []string{"a"}},
+		{
+			name:    "types are checked, nothing is missing",
+			state:   stateOf(true, entry("a", 2, true), entry("b", 1, false)),
+			checked: "b",
+			want:    []string{"a", "b"},
+		},
+		{
+			name:    "one is deleted, one is created",
+			state:   stateOf(true, entry("c", 1, true), entry("b", 1, false)),
+			checked: "b",
+			want:    []string{"c"},
+		},
+		{
+			name:    "one is created again",
+			state:   stateOf(true, entry("a", 2, true), entry("c", 1, true), entry("b", 1, false)),
+			checked: "b",
+			want:    []string{"a"},
+		},
+		{
+			name:        "the audit finds violations",
+			state:       stateOf(true, entry("a", 2, true), entry("b", 1, false)),
+			checked:     "b",
+			violations:  1,
+			wantAudited: []string{"a"},
+		},
+		{
+			name:       "the audit finds others, and a generation",
+			state:      stateOf(true, entry("a", 3, true), entry("b", 1, false)),
+			checked:    "b",
+			violations: 2,
+			want:       []string{"a"},
+		},
 	} {
 		missing, checked, violations = step.missing, step.checked, step.violations
 		got, audited := d.changed(step.state, inputsOf)

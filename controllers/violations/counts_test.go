@@ -16,7 +16,8 @@ import (
 
 func violation(name, namespace string, d policy.Decision) policy.ViolationReport {
 	return policy.ViolationReport{
-		Policy: name, Decision: d, Request: &admissionv1.AdmissionRequest{Namespace: namespace}, Violations: func() []policy.Violation { return nil },
+		Policy: name, Decision: d, Request: &admissionv1.AdmissionRequest{Namespace: namespace},
+		Violations: func() []policy.Violation { return nil },
 	}
 }
 

@@ -28,14 +28,20 @@ const ownedPod = `{"apiVersion":"v1","metadata":{"labels":{"metadata":"{"},"owne
 
 func deniedPod(edit func(*admissionv1.AdmissionRequest), violations ...policy.Violation) policy.ViolationReport {
 	r := &admissionv1.AdmissionRequest{
-		UID: "1", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+		UID: "1", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Resource:  metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
 		Operation: admissionv1.Create, Namespace: "team-a", Name: "web-1-x", UserInfo: authenticationv1.UserInfo{Username: "jane"},
 		Object: runtime.RawExtension{Raw: []byte(ownedPod)},
 	}
 	if edit != nil {
 		edit(r)
 	}
-	return policy.ViolationReport{Policy: "p", Decision: policy.DecisionDeny, Request: r, Violations: func() []policy.Violation { return violations }}
+	return policy.ViolationReport{
+		Policy:     "p",
+		Decision:   policy.DecisionDeny,
+		Request:    r,
+		Violations: func() []policy.Violation { return violations },
+	}
 }
 
 // logged returns the lines of violations.
@@ -86,8 +92,10 @@ func TestHostileText(t *testing.T) {
 				r.UserInfo.Username, r.Name, r.Namespace, r.SubResource, r.UID = long, long, long, long, "u"
 				r.Kind, r.Resource = metav1.GroupVersionKind{Group: long, Kind: long}, metav1.GroupVersionResource{Resource: long}
 				name, _ := json.Marshal(long)
-				r.Object.Raw = fmt.Appendf(nil, `{"metadata":{"ownerReferences":[{"apiVersion":%[1]s,"kind":"K","name":"n","uid":"u","controller":true}]}}`, name)
-			}, policy.Violation{Message: long}, policy.Violation{Message: long}, policy.Violation{Message: long}, policy.Violation{Message: long}, policy.Violation{Message: long}),
+				r.Object.Raw = fmt.Appendf(nil,
+					`{"metadata":{"ownerReferences":[{"apiVersion":%[1]s,"kind":"K","name":"n","uid":"u","controller":true}]}}`, name)
+			}, policy.Violation{Message: long}, policy.Violation{Message: long}, policy.Violation{Message: long},
+				policy.Violation{Message: long}, policy.Violation{Message: long}),
 			want: []string{`..."`, `"omittedViolations":1`},
 		},
 		"many violations": {
@@ -234,7 +242,8 @@ type recorder struct{ events []string }
 
 func (r *recorder) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
 	of, by := regarding.(*corev1.ObjectReference), related.(*corev1.ObjectReference)
-	r.events = append(r.events, fmt.Sprintf("%s %s %s of %s %s/%s by %s: ", kind, reason, action, of.Kind, of.Namespace, of.Name, by.Name)+fmt.Sprintf(note, args...))
+	r.events = append(r.events, fmt.Sprintf("%s %s %s of %s %s/%s by %s: ", kind, reason, action, of.Kind, of.Namespace,
+		of.Name, by.Name)+fmt.Sprintf(note, args...))
 }
 
 func TestEvents(t *testing.T) {
@@ -245,7 +254,9 @@ func TestEvents(t *testing.T) {
 	}{
 		"of the controller": {
 			violation: deniedPod(nil, policy.Violation{Message: "100% wrong"}),
-			want:      []string{`Warning PolicyViolation Deny of ReplicaSet team-a/web-1 by p: WebhookPolicy "p" denied CREATE of pods "web-1-x": 100% wrong`},
+			want: []string{
+				`Warning PolicyViolation Deny of ReplicaSet team-a/web-1 by p: WebhookPolicy "p" denied CREATE of pods "web-1-x": 100% wrong`,
+			},
 		},
 		"of the namespace": {
 			violation: deniedPod(func(r *admissionv1.AdmissionRequest) { bare(r); r.Name, r.SubResource = "", "exec" }),
@@ -253,7 +264,9 @@ func TestEvents(t *testing.T) {
 		},
 		"long": {
 			violation: deniedPod(bare, policy.Violation{Message: strings.Repeat("m", 1024)}),
-			want:      []string{`Warning PolicyViolation Deny of Namespace team-a/team-a by p: WebhookPolicy "p" denied CREATE of pods "web-1-x": ` + strings.Repeat("m", 946) + "..."},
+			want: []string{
+				`Warning PolicyViolation Deny of Namespace team-a/team-a by p: WebhookPolicy "p" denied CREATE of pods "web-1-x": ` + strings.Repeat("m", 946) + "...",
+			},
 		},
 		"a dry run":       {violation: deniedPod(func(r *admissionv1.AdmissionRequest) { r.DryRun = new(true) })},
 		"a cluster scope": {violation: deniedPod(func(r *admissionv1.AdmissionRequest) { r.Namespace = "" })},

@@ -61,9 +61,13 @@ func TestLoad(t *testing.T) {
 		twenty  func(code *int, uid *string, v *verdict) // changes the twentieth answer
 		wantErr string
 	}{
-		"allowed":           {give: good},
-		"refused":           {give: refused},
-		"one is refused":    {give: good, twenty: func(_ *int, _ *string, v *verdict) { *v = refused }, wantErr: "wrong answer: got {allowed:false"},
+		"allowed": {give: good},
+		"refused": {give: refused},
+		"one is refused": {
+			give:    good,
+			twenty:  func(_ *int, _ *string, v *verdict) { *v = refused },
+			wantErr: "wrong answer: got {allowed:false",
+		},
 		"one says less":     {give: refused, twenty: func(_ *int, _ *string, v *verdict) { v.message = "n" }, wantErr: "wrong answer"},
 		"one is to another": {give: good, twenty: func(_ *int, uid *string, _ *verdict) { *uid = "x" }, wantErr: "it is not to our request"},
 		"one fails":         {give: good, twenty: func(code *int, _ *string, _ *verdict) { *code = 500 }, wantErr: "answered 500"},
@@ -247,25 +251,71 @@ func TestReport(t *testing.T) {
 		want   bool
 		text   string
 	}{
-		"the median is met":         {report{loads: []*loadResult{d}}, true, "| CPU per request, set D | 0.8 × no-op | 0.70 | met |"},
-		"a ratio is not":            {report{loads: []*loadResult{{set: bench.A, rounds: rounds}}}, false, "| CPU per request, set A | 0.6 × no-op | 0.70 | **NOT met** |"},
-		"memory is not":             {report{loads: []*loadResult{{set: bench.D, rounds: rounds, after: memory{90, 101}}}}, false, "| peak memory, set D | 100 MiB | 101.00 | **NOT met** |"},
-		"one wrong answer":          {report{cold: []coldStart{{}, {wrongAfter: 1}}}, false, "| 1.00 | **NOT met** |"},
-		"no wrong answer":           {report{cold: []coldStart{{}, {}}}, true, "| 0.00 | met |"},
-		"a share is too large":      {report{comparisons: []*comparison{compared(bench.R, 10, 4)}}, false, "| added CPU, set R, 8 callers | 0.33 × native 1.37.2 | 0.40 | **NOT met** |"},
-		"a latency is, too":         {report{comparisons: []*comparison{compared(bench.R, 10, 4)}}, false, "| added p50, set R, 8 callers | 0.33 × native 1.37.2 | 0.40 | **NOT met** |"},
-		"a share is not":            {report{comparisons: []*comparison{compared(bench.C, 100, 9)}}, true, "| added CPU, set C, 8 callers | 0.25 × native 1.37.2 | 0.09 | met |"},
-		"within the slack":          {report{slack: 2, comparisons: []*comparison{compared(bench.B, 10, 15)}}, true, "| added CPU, set B, 8 callers | 1 × native 1.37.2 | 1.50 | **NOT met** |"},
-		"beyond the slack":          {report{slack: 2, comparisons: []*comparison{compared(bench.B, 10, 21)}}, false, "| added CPU, set B, 8 callers | 1 × native 1.37.2 | 2.10 | **NOT met** |"},
-		"native adds nothing":       {report{comparisons: []*comparison{compared(bench.B, 0, 1)}}, false, "**NOT met**"},
-		"no result":                 {report{comparisons: []*comparison{compared(bench.B, -1, -2)}}, false, "**NOT met**"},
-		"compiled is small":         {report{compiled: &compiledSize{30, 60}}, true, "| memory of a compiled policy | 30 KiB | 30.00 | met |"},
-		"compiled is not":           {report{compiled: &compiledSize{30, 61}}, false, "| memory of a compiled policy with three variables | 60 KiB | 61.00 | **NOT met** |"},
-		"many params take too long": {report{comparisons: []*comparison{manyParamsCompared(4000, 51)}}, false, "| added latency,  | 50 ms | 51.00 | **NOT met** |"},
-		"enforced in time": {report{enforced: []enforcement{
+		"the median is met": {
+			report: report{loads: []*loadResult{d}},
+			want:   true,
+			text:   "| CPU per request, set D | 0.8 × no-op | 0.70 | met |",
+		},
+		"a ratio is not": {
+			report: report{loads: []*loadResult{{set: bench.A, rounds: rounds}}},
+			text:   "| CPU per request, set A | 0.6 × no-op | 0.70 | **NOT met** |",
+		},
+		"memory is not": {
+			report: report{loads: []*loadResult{{set: bench.D, rounds: rounds, after: memory{90, 101}}}},
+			text:   "| peak memory, set D | 100 MiB | 101.00 | **NOT met** |",
+		},
+		"one wrong answer": {report: report{cold: []coldStart{{}, {wrongAfter: 1}}}, text: "| 1.00 | **NOT met** |"},
+		"no wrong answer":  {report: report{cold: []coldStart{{}, {}}}, want: true, text: "| 0.00 | met |"},
+		"a share is too large": {
+			report: report{comparisons: []*comparison{compared(bench.R, 10, 4)}},
+			text:   "| added CPU, set R, 8 callers | 0.33 × native 1.37.2 | 0.40 | **NOT met** |",
+		},
+		"a latency is, too": {
+			report: report{comparisons: []*comparison{compared(bench.R, 10, 4)}},
+			text:   "| added p50, set R, 8 callers | 0.33 × native 1.37.2 | 0.40 | **NOT met** |",
+		},
+		"a share is not": {
+			report: report{comparisons: []*comparison{compared(bench.C, 100, 9)}},
+			want:   true,
+			text:   "| added CPU, set C, 8 callers | 0.25 × native 1.37.2 | 0.09 | met |",
+		},
+		"within the slack": {
+			report: report{slack: 2, comparisons: []*comparison{compared(bench.B, 10, 15)}},
+			want:   true,
+			text:   "| added CPU, set B, 8 callers | 1 × native 1.37.2 | 1.50 | **NOT met** |",
+		},
+		"beyond the slack": {
+			report: report{slack: 2, comparisons: []*comparison{compared(bench.B, 10, 21)}},
+			text:   "| added CPU, set B, 8 callers | 1 × native 1.37.2 | 2.10 | **NOT met** |",
+		},
+		"native adds nothing": {
+			report: report{comparisons: []*comparison{compared(bench.B, 0, 1)}},
+			text:   "**NOT met**",
+		},
+		"no result": {
+			report: report{comparisons: []*comparison{compared(bench.B, -1, -2)}},
+			text:   "**NOT met**",
+		},
+		"compiled is small": {
+			report: report{compiled: &compiledSize{30, 60}},
+			want:   true,
+			text:   "| memory of a compiled policy | 30 KiB | 30.00 | met |",
+		},
+		"compiled is not": {
+			report: report{compiled: &compiledSize{30, 61}},
+			text:   "| memory of a compiled policy with three variables | 60 KiB | 61.00 | **NOT met** |",
+		},
+		"many params take too long": {
+			report: report{comparisons: []*comparison{manyParamsCompared(4000, 51)}},
+			text:   "| added latency,  | 50 ms | 51.00 | **NOT met** |",
+		},
+		"enforced in time": {report: report{enforced: []enforcement{
 			{applied: time.Second, enforced: []time.Duration{2 * time.Second, 6 * time.Second}},
-		}}, true, "| 1,000 policies enforced after the last was applied | 6 s | 5.00 | met |"},
-		"enforced too late": {report{enforced: []enforcement{{enforced: []time.Duration{7 * time.Second}}}}, false, "| 7.00 | **NOT met** |"},
+		}}, want: true, text: "| 1,000 policies enforced after the last was applied | 6 s | 5.00 | met |"},
+		"enforced too late": {
+			report: report{enforced: []enforcement{{enforced: []time.Duration{7 * time.Second}}}},
+			text:   "| 7.00 | **NOT met** |",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

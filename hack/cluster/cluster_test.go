@@ -22,10 +22,13 @@ func TestRefusals(t *testing.T) {
 		args    []string
 		wantErr string
 	}{
-		"no command":          {wantErr: "no command: see -help"},
-		"an unknown command":  {args: []string{"start"}, wantErr: `unknown command "start": see -help`},
-		"an unknown flag":     {args: []string{"-x"}, wantErr: "flag provided but not defined: -x: see -help"},
-		"a name too long":     {args: []string{"-name", "abcdefghijkl", "down"}, wantErr: `-name "abcdefghijkl": use 1 to 11 lower-case letters and digits`},
+		"no command":         {wantErr: "no command: see -help"},
+		"an unknown command": {args: []string{"start"}, wantErr: `unknown command "start": see -help`},
+		"an unknown flag":    {args: []string{"-x"}, wantErr: "flag provided but not defined: -x: see -help"},
+		"a name too long": {
+			args:    []string{"-name", "abcdefghijkl", "down"},
+			wantErr: `-name "abcdefghijkl": use 1 to 11 lower-case letters and digits`,
+		},
 		"a name with a path":  {args: []string{"-name", "../x", "down"}, wantErr: `-name "../x": use`},
 		"no image":            {args: []string{"load-image"}, wantErr: "load-image takes 1 arguments, not 0"},
 		"down with something": {args: []string{"down", "now"}, wantErr: "down takes 0 arguments, not 1"},
@@ -78,7 +81,12 @@ func TestTemplates(t *testing.T) {
 	}
 	for _, name := range []string{"kubelet.yaml", "kube-proxy.yaml", "bridge.conflist"} {
 		var out strings.Builder
-		if err := all.ExecuteTemplate(&out, name, configuration{Home: "/home", Address: "10.0.0.1", Socket: "/x.sock", ControlGroup: "/group"}); err != nil {
+		if err := all.ExecuteTemplate(&out, name, configuration{
+			Home:         "/home",
+			Address:      "10.0.0.1",
+			Socket:       "/x.sock",
+			ControlGroup: "/group",
+		}); err != nil {
 			t.Fatal(err)
 		}
 		var parsed map[string]any

@@ -41,19 +41,37 @@ func TestAmend(t *testing.T) {
 		entry amendment
 		want  string
 	}{
-		"list":                   {amendment{at: "spec.names", maxItems: 3, minItems: 1}, ""},
-		"items":                  {amendment{at: "spec.names[]", maxLength: 3, pattern: "a", enum: []string{"a"}}, ""},
-		"map and its values":     {amendment{at: "spec.labels{}", maxLength: 3}, ""},
-		"alternatives":           {amendment{at: "spec.(names|labels)", description: "Many."}, ""},
-		"required":               {amendment{at: "spec", required: []string{"size"}}, ""},
-		"unknown field":          {amendment{at: "spec.nmaes", maxItems: 3}, `table entry spec.nmaes: the schema has no "nmaes" there: remove the entry or mend its path`},
-		"one alternative is not": {amendment{at: "spec.(names|tags)", maxItems: 3}, `table entry spec.tags: the schema has no "tags" there: remove the entry or mend its path`},
-		"items of a string":      {amendment{at: "spec.mode[]", maxLength: 3}, `table entry spec.mode[]: the schema has no "[]" there: remove the entry or mend its path`},
-		"maxLength of a list":    {amendment{at: "spec.names", maxLength: 3}, "table entry spec.names: maxLength, pattern and enum are for strings, the node is of type array"},
-		"maxItems of a string":   {amendment{at: "spec.mode", maxItems: 3}, "table entry spec.mode: minItems and maxItems are for lists, the node is of type string"},
-		"maxProperties of no map": {amendment{at: "spec", maxProperties: 3},
-			"table entry spec: maxProperties is for maps"},
-		"required of no field": {amendment{at: "spec", required: []string{"sizes"}}, `table entry spec: required names "sizes", which is not a field of the node`},
+		"list":               {entry: amendment{at: "spec.names", maxItems: 3, minItems: 1}},
+		"items":              {entry: amendment{at: "spec.names[]", maxLength: 3, pattern: "a", enum: []string{"a"}}},
+		"map and its values": {entry: amendment{at: "spec.labels{}", maxLength: 3}},
+		"alternatives":       {entry: amendment{at: "spec.(names|labels)", description: "Many."}},
+		"required":           {entry: amendment{at: "spec", required: []string{"size"}}},
+		"unknown field": {
+			entry: amendment{at: "spec.nmaes", maxItems: 3},
+			want:  `table entry spec.nmaes: the schema has no "nmaes" there: remove the entry or mend its path`,
+		},
+		"one alternative is not": {
+			entry: amendment{at: "spec.(names|tags)", maxItems: 3},
+			want:  `table entry spec.tags: the schema has no "tags" there: remove the entry or mend its path`,
+		},
+		"items of a string": {
+			entry: amendment{at: "spec.mode[]", maxLength: 3},
+			want:  `table entry spec.mode[]: the schema has no "[]" there: remove the entry or mend its path`,
+		},
+		"maxLength of a list": {
+			entry: amendment{at: "spec.names", maxLength: 3},
+			want:  "table entry spec.names: maxLength, pattern and enum are for strings, the node is of type array",
+		},
+		"maxItems of a string": {
+			entry: amendment{at: "spec.mode", maxItems: 3},
+			want:  "table entry spec.mode: minItems and maxItems are for lists, the node is of type string",
+		},
+		"maxProperties of no map": {entry: amendment{at: "spec", maxProperties: 3},
+			want: "table entry spec: maxProperties is for maps"},
+		"required of no field": {
+			entry: amendment{at: "spec", required: []string{"sizes"}},
+			want:  `table entry spec: required names "sizes", which is not a field of the node`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""

@@ -15,22 +15,61 @@ func TestOutcomeCheck(t *testing.T) {
 		give result
 		err  string // part of the error; "" means no error
 	}{
-		"denied":                        {denied, result{exit: 1, stderr: message}, ""},
-		"denied with exit status 0":     {denied, result{stderr: message}, "exit status 0, not 1"},
-		"denied and created":            {denied, result{exit: 1, stdout: "pod/web created\n", stderr: message}, `standard output "pod/web created\n", not ""`},
-		"denied for another reason":     {denied, result{exit: 1, stderr: strings.Replace(message, "Forbidden", "BadRequest", 1)}, "not one line that begins with"},
-		"denied by another policy":      {denied, result{exit: 1, stderr: strings.Replace(message, "team-label", "owner", 1)}, `without "'require-team-label'"`},
-		"denied with another message":   {denied, result{exit: 1, stderr: strings.Replace(message, "add", "remove", 1)}, `without "add the label team"`},
-		"denied without a message":      {denied, result{exit: 1}, "not one line that begins with"},
-		"denied with a warning as well": {denied, result{exit: 1, stderr: "Warning: x\n" + message}, "not one line"},
-		"not denied":                    {denied, result{stdout: "pod/web created\n"}, "exit status 0, not 1"},
-		"warned":                        {warned, result{stdout: "pod/web created\n", stderr: "Warning: pin the image\n"}, ""},
-		"warned twice":                  {warned, result{stdout: "pod/web created\n", stderr: "Warning: pin the image\nWarning: pin the image\n"}, "not one line"},
-		"warned and not created":        {warned, result{stderr: "Warning: pin the image\n"}, `standard output "", not "pod/web created\n"`},
-		"not warned":                    {warned, result{stdout: "pod/web created\n"}, "not one line that begins with"},
-		"allowed":                       {allowed, result{stdout: "pod/api created\n"}, ""},
-		"allowed with a warning":        {allowed, result{stdout: "pod/api created\n", stderr: "Warning: x\n"}, `standard error "Warning: x\n", not empty`},
-		"not allowed":                   {allowed, result{exit: 1, stderr: message}, "exit status 1, not 0"},
+		"denied":                    {want: denied, give: result{exit: 1, stderr: message}},
+		"denied with exit status 0": {want: denied, give: result{stderr: message}, err: "exit status 0, not 1"},
+		"denied and created": {
+			want: denied,
+			give: result{exit: 1, stdout: "pod/web created\n", stderr: message},
+			err:  `standard output "pod/web created\n", not ""`,
+		},
+		"denied for another reason": {
+			want: denied,
+			give: result{exit: 1, stderr: strings.Replace(message, "Forbidden", "BadRequest", 1)},
+			err:  "not one line that begins with",
+		},
+		"denied by another policy": {
+			want: denied,
+			give: result{exit: 1, stderr: strings.Replace(message, "team-label", "owner", 1)},
+			err:  `without "'require-team-label'"`,
+		},
+		"denied with another message": {
+			want: denied,
+			give: result{exit: 1, stderr: strings.Replace(message, "add", "remove", 1)},
+			err:  `without "add the label team"`,
+		},
+		"denied without a message": {want: denied, give: result{exit: 1}, err: "not one line that begins with"},
+		"denied with a warning as well": {
+			want: denied,
+			give: result{exit: 1, stderr: "Warning: x\n" + message},
+			err:  "not one line",
+		},
+		"not denied": {want: denied, give: result{stdout: "pod/web created\n"}, err: "exit status 0, not 1"},
+		"warned": {
+			want: warned,
+			give: result{stdout: "pod/web created\n", stderr: "Warning: pin the image\n"},
+		},
+		"warned twice": {
+			want: warned,
+			give: result{stdout: "pod/web created\n", stderr: "Warning: pin the image\nWarning: pin the image\n"},
+			err:  "not one line",
+		},
+		"warned and not created": {
+			want: warned,
+			give: result{stderr: "Warning: pin the image\n"},
+			err:  `standard output "", not "pod/web created\n"`,
+		},
+		"not warned": {
+			want: warned,
+			give: result{stdout: "pod/web created\n"},
+			err:  "not one line that begins with",
+		},
+		"allowed": {want: allowed, give: result{stdout: "pod/api created\n"}},
+		"allowed with a warning": {
+			want: allowed,
+			give: result{stdout: "pod/api created\n", stderr: "Warning: x\n"},
+			err:  `standard error "Warning: x\n", not empty`,
+		},
+		"not allowed": {want: allowed, give: result{exit: 1, stderr: message}, err: "exit status 1, not 0"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

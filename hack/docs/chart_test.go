@@ -14,8 +14,10 @@ import (
 // The schema of the chart accepts a value of a flag if the manager does.
 func TestSchemaAgreesWithManager(t *testing.T) {
 	candidates := []string{
-		"", "0", "-1", "1", "a", " a", "A", "a_b", "verbose", "debug", "json", "xml", "28Mi", "28Mib", "x:1", ":1", "x:65535", "x:65536", "a:b:1", "[::1]:1",
-		"a/b", "a/b:1", "a/b:0", "A/b", "Issuer/a", "AWSPCAClusterIssuer.awspca.cert-manager.io/a", "https://a", "https://[::1]:1/", "http://a", "https://a/b",
+		"", "0", "-1", "1", "a", " a", "A", "a_b", "verbose", "debug", "json", "xml", "28Mi", "28Mib", "x:1", ":1",
+		"x:65535", "x:65536", "a:b:1", "[::1]:1",
+		"a/b", "a/b:1", "a/b:0", "A/b", "Issuer/a", "AWSPCAClusterIssuer.awspca.cert-manager.io/a", "https://a",
+		"https://[::1]:1/", "http://a", "https://a/b",
 		"127.0.0.1", "127.0.0.0/8", "::1/128", "localhost", "*.a", "spiffe://b/c", strings.Repeat("a", 64),
 	}
 	// The manager alone limits sizes, and parses IPv6 addresses.
@@ -68,5 +70,6 @@ func managerAccepts(flag, value string) bool {
 		return false
 	}
 	err := o.Validate()
-	return err == nil || !strings.Contains(err.Error(), "--"+flag+": Invalid value") && !strings.Contains(err.Error(), "--"+flag+": Unsupported value")
+	return err == nil || !strings.Contains(err.Error(), "--"+flag+": Invalid value") && !strings.Contains(err.Error(),
+		"--"+flag+": Unsupported value")
 }

@@ -32,10 +32,19 @@ func f() {
 
 func TestMetricsInRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ call, want string }{
-		"a name that is computed":   {`prometheus.NewGauge(prometheus.GaugeOpts{Name: name(), Help: "x"})`, "write the name and the help of prometheus.NewGauge as literals"},
-		"no help":                   {`prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"})`, "write the name and the help"},
-		"options from somewhere":    {`prometheus.NewGauge(options)`, "give the options of a metric as a literal"},
-		"a description from pieces": {`prometheus.NewDesc(a+b, "x", nil, nil)`, "as literals"},
+		"a name that is computed": {
+			call: `prometheus.NewGauge(prometheus.GaugeOpts{Name: name(), Help: "x"})`,
+			want: "write the name and the help of prometheus.NewGauge as literals",
+		},
+		"no help": {
+			call: `prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"})`,
+			want: "write the name and the help",
+		},
+		"options from somewhere": {
+			call: `prometheus.NewGauge(options)`,
+			want: "give the options of a metric as a literal",
+		},
+		"a description from pieces": {call: `prometheus.NewDesc(a+b, "x", nil, nil)`, want: "as literals"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := metricsIn(fstest.MapFS{"in/a.go": {Data: []byte("package p\nvar x = " + tc.call)}}, "in")

@@ -71,16 +71,46 @@ spec:
 
 func TestReadLibrary(t *testing.T) {
 	for name, tt := range map[string]struct{ from, to, want string }{
-		"a policy":            {},
-		"another name":        {"name: names", "name: name", `the policy has the name "name", want that of its folder, "names"`},
-		"another category":    {"library: best", "library: worst", `the label admission.ostiary.dev/library is "worst", want "best"`},
-		"no title":            {"    admission.ostiary.dev/title: Names\n", "", "it has no annotation admission.ostiary.dev/title"},
-		"an unknown severity": {"severity: low", "severity: none", `the severity is "none", want one of low, medium, high, critical`},
-		"an unknown field":    {"validations:", "validation:", `unknown field "validation"`},
-		"params in CEL":       {`"length": 9`, `"length": 3 * 3`, "the variable params is no JSON, which the chart writes"},
-		"params that float":   {`"length": 9`, `"length": true`, "the params of names: length is a bool, want a string, an integer or a list of strings"},
-		"no comment":          {"  # length: that names\n  # may have.\n", "", "describe the params in a comment before the variable params"},
-		"params at the end":   {"  variables:\n", "  variables:\n  - {name: a, expression: '1'}\n", "move the variable params to the first place"},
+		"a policy": {},
+		"another name": {
+			from: "name: names",
+			to:   "name: name",
+			want: `the policy has the name "name", want that of its folder, "names"`,
+		},
+		"another category": {
+			from: "library: best",
+			to:   "library: worst",
+			want: `the label admission.ostiary.dev/library is "worst", want "best"`,
+		},
+		"no title": {
+			from: "    admission.ostiary.dev/title: Names\n",
+			want: "it has no annotation admission.ostiary.dev/title",
+		},
+		"an unknown severity": {
+			from: "severity: low",
+			to:   "severity: none",
+			want: `the severity is "none", want one of low, medium, high, critical`,
+		},
+		"an unknown field": {from: "validations:", to: "validation:", want: `unknown field "validation"`},
+		"params in CEL": {
+			from: `"length": 9`,
+			to:   `"length": 3 * 3`,
+			want: "the variable params is no JSON, which the chart writes",
+		},
+		"params that float": {
+			from: `"length": 9`,
+			to:   `"length": true`,
+			want: "the params of names: length is a bool, want a string, an integer or a list of strings",
+		},
+		"no comment": {
+			from: "  # length: that names\n  # may have.\n",
+			want: "describe the params in a comment before the variable params",
+		},
+		"params at the end": {
+			from: "  variables:\n",
+			to:   "  variables:\n  - {name: a, expression: '1'}\n",
+			want: "move the variable params to the first place",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(libraryPolicyText, tt.from, tt.to, 1)

@@ -73,7 +73,10 @@ func TestConfigTable(t *testing.T) {
 	if got, err := configTable(source, reflect.TypeFor[sampleEmpty]()); got != "" || err != nil {
 		t.Errorf("without settings: %q, %v", got, err)
 	}
-	for name, config := range map[string]reflect.Type{"no comment": reflect.TypeFor[sampleBare](), "no tag": reflect.TypeFor[sampleUntagged]()} {
+	for name, config := range map[string]reflect.Type{
+		"no comment": reflect.TypeFor[sampleBare](),
+		"no tag":     reflect.TypeFor[sampleUntagged](),
+	} {
 		if _, err := configTable(source, config); err == nil || !strings.Contains(err.Error(), "Name: give it a JSON tag and a comment") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -143,7 +146,11 @@ func TestIntoSection(t *testing.T) {
 		second = "\n## Second\n\n" + beginMark + endMark
 	)
 	for name, tc := range map[string]struct{ page, plugin, want, wantErr string }{
-		"the title":             {page: "# First\n" + beginMark + endMark + "\n## Limits\n", plugin: "First", want: "# First\n" + beginMark + "\nnew\n" + endMark + "\n## Limits\n"},
+		"the title": {
+			page:   "# First\n" + beginMark + endMark + "\n## Limits\n",
+			plugin: "First",
+			want:   "# First\n" + beginMark + "\nnew\n" + endMark + "\n## Limits\n",
+		},
 		"the first of two":      {page: first + second, plugin: "First", want: strings.Replace(first, "\nold\n", "\nnew\n", 1) + second},
 		"the last of two":       {page: first + second, plugin: "Second", want: first + "\n## Second\n\n" + beginMark + "\nnew\n" + endMark},
 		"another plugin":        {page: first + second, plugin: "Third", wantErr: "it has no heading Third"},

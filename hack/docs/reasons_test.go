@@ -36,15 +36,21 @@ func TestReasonsOf(t *testing.T) {
 		code string
 		want []string
 	}{
-		"a constant of a reason":                 {code: `const ReasonA = "A"`, want: []string{"A"}},
-		"a constant of an event":                 {code: `const eventA = "A"`, want: []string{"A"}},
-		"another constant":                       {code: `const other = "A"`},
-		"returned beside the type of an event":   {code: `func f() (string, string) { return "A", corev1.EventTypeNormal }`, want: []string{"A"}},
-		"an action, which is no reason":          {code: `func f() (string, string) { return corev1.EventTypeNormal, "A" }`},
-		"an argument after the type of an event": {code: `func f() { e.record(about, corev1.EventTypeWarning, "A", "action") }`, want: []string{"A"}},
-		"a constant as that argument":            {code: `func f() { e.record(corev1.EventTypeWarning, ReasonA, "action") }`},
-		"a field":                                {code: `var c = metav1.Condition{Type: "T", Reason: "A"}`, want: []string{"A"}},
-		"an unexported field":                    {code: `var c = missing{reason: "A", message: "m"}`, want: []string{"A"}},
+		"a constant of a reason": {code: `const ReasonA = "A"`, want: []string{"A"}},
+		"a constant of an event": {code: `const eventA = "A"`, want: []string{"A"}},
+		"another constant":       {code: `const other = "A"`},
+		"returned beside the type of an event": {
+			code: `func f() (string, string) { return "A", corev1.EventTypeNormal }`,
+			want: []string{"A"},
+		},
+		"an action, which is no reason": {code: `func f() (string, string) { return corev1.EventTypeNormal, "A" }`},
+		"an argument after the type of an event": {
+			code: `func f() { e.record(about, corev1.EventTypeWarning, "A", "action") }`,
+			want: []string{"A"},
+		},
+		"a constant as that argument": {code: `func f() { e.record(corev1.EventTypeWarning, ReasonA, "action") }`},
+		"a field":                     {code: `var c = metav1.Condition{Type: "T", Reason: "A"}`, want: []string{"A"}},
+		"an unexported field":         {code: `var c = missing{reason: "A", message: "m"}`, want: []string{"A"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file, err := parser.ParseFile(token.NewFileSet(), "a.go", "package a\n"+tc.code, 0)

@@ -16,19 +16,60 @@ func TestNativePolicies(t *testing.T) {
 	onLeases := strings.NewReplacer("''", "coordination.k8s.io", "configmaps", "leases").Replace(onConfigMaps)
 	noTeam := strings.Replace(requiresTeam, "name: team, ", "", 1) // native validations have no names
 	violates := func(d policy.Decision, binding string) policy.Audited {
-		return policy.Audited{Decision: d, Denied: d == policy.DecisionDeny, Violations: []policy.Violation{{Decision: d, Message: "no team", Binding: binding}}}
+		return policy.Audited{
+			Decision:   d,
+			Denied:     d == policy.DecisionDeny,
+			Violations: []policy.Violation{{Decision: d, Message: "no team", Binding: binding}},
+		}
 	}
 	tests := map[string]struct {
 		spec, bindings, object string
 		want                   policy.Audited
 	}{
-		"denied":                   {on(onConfigMaps, "") + noTeam, "[{metadata: {name: b}, spec: {validationActions: [Deny]}}]", configMap, violates(policy.DecisionDeny, "b")},
-		"audited":                  {on(onConfigMaps, "") + noTeam, "[{metadata: {name: b}, spec: {validationActions: [Audit]}}]", configMap, violates(policy.DecisionAudit, "b")},
-		"a binding for others":     {on(onConfigMaps, "") + noTeam, "[{metadata: {name: b}, spec: {validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {team: b}}}}}]", configMap, policy.Audited{Decision: policy.DecisionUnmatched}},
-		"Kubernetes' own objects":  {on(onConfigMaps, "") + noTeam, "[{metadata: {name: b}, spec: {validationActions: [Deny]}}]", strings.Replace(configMap, "shop", "kube-system", 1), violates(policy.DecisionDeny, "b")},
-		"what policies leave out":  {on(onLeases, "") + noTeam, "[{metadata: {name: b}, spec: {validationActions: [Warn]}}]", lease, violates(policy.DecisionWarn, "b")},
-		"params":                   {on(onConfigMaps, "") + "paramKind: {apiVersion: v1, kind: ConfigMap}\nvalidations: [{expression: 'params.data.limit == \"3\"', message: no team}]", "[{metadata: {name: b}, spec: {validationActions: [Deny], paramRef: {name: l, parameterNotFoundAction: Deny}}}]", configMap, violates(policy.DecisionDeny, "b")},
-		"variables and conditions": {on(onConfigMaps, "") + "matchConditions: [{name: m, expression: 'object.data.a == \"b\"'}]\nvariables: [{name: v, expression: 'object.data.a'}]\nvalidations: [{expression: 'variables.v == \"b\"'}]", "[{metadata: {name: b}, spec: {validationActions: [Deny]}}]", configMap, policy.Audited{Decision: policy.DecisionAllow}},
+		"denied": {
+			spec:     on(onConfigMaps, "") + noTeam,
+			bindings: "[{metadata: {name: b}, spec: {validationActions: [Deny]}}]",
+			object:   configMap,
+			want:     violates(policy.DecisionDeny, "b"),
+		},
+		"audited": {
+			spec:     on(onConfigMaps, "") + noTeam,
+			bindings: "[{metadata: {name: b}, spec: {validationActions: [Audit]}}]",
+			object:   configMap,
+			want:     violates(policy.DecisionAudit, "b"),
+		},
+		"a binding for others": {
+			spec:     on(onConfigMaps, "") + noTeam,
+			bindings: "[{metadata: {name: b}, spec: {validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {team: b}}}}}]",
+			object:   configMap,
+			want:     policy.Audited{Decision: policy.DecisionUnmatched},
+		},
+		"Kubernetes' own objects": {
+			spec:     on(onConfigMaps, "") + noTeam,
+			bindings: "[{metadata: {name: b}, spec: {validationActions: [Deny]}}]",
+			object:   strings.Replace(configMap, "shop", "kube-system", 1),
+			want:     violates(policy.DecisionDeny, "b"),
+		},
+		"what policies leave out": {
+			spec:     on(onLeases, "") + noTeam,
+			bindings: "[{metadata: {name: b}, spec: {validationActions: [Warn]}}]",
+			object:   lease,
+			want:     violates(policy.DecisionWarn, "b"),
+		},
+		"params": {
+			spec: on(onConfigMaps, "") +
+				"paramKind: {apiVersion: v1, kind: ConfigMap}\nvalidations: [{expression: 'params.data.limit == \"3\"', message: no team}]",
+			bindings: "[{metadata: {name: b}, spec: {validationActions: [Deny], paramRef: {name: l, parameterNotFoundAction: Deny}}}]",
+			object:   configMap,
+			want:     violates(policy.DecisionDeny, "b"),
+		},
+		"variables and conditions": {
+			spec: on(onConfigMaps, "") +
+				"matchConditions: [{name: m, expression: 'object.data.a == \"b\"'}]\nvariables: [{name: v, expression: 'object.data.a'}]\nvalidations: [{expression: 'variables.v == \"b\"'}]",
+			bindings: "[{metadata: {name: b}, spec: {validationActions: [Deny]}}]",
+			object:   configMap,
+			want:     policy.Audited{Decision: policy.DecisionAllow},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

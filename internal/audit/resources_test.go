@@ -11,9 +11,17 @@ import (
 
 func TestResources(t *testing.T) {
 	api := Served{
-		{Group: "apps", Version: "v1"}:           {{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: []string{"list"}}},
-		{Group: "apps", Version: "v1beta1"}:      {{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: []string{"list"}}},
-		{Version: "v1"}:                          {{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: []string{"list"}}, {Name: "nodes", Kind: "Node", Verbs: []string{"list"}}, {Name: "events", Kind: "Event", Namespaced: true, Verbs: []string{"list"}}},
+		{Group: "apps", Version: "v1"}: {
+			{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: []string{"list"}},
+		},
+		{Group: "apps", Version: "v1beta1"}: {
+			{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: []string{"list"}},
+		},
+		{Version: "v1"}: {
+			{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: []string{"list"}},
+			{Name: "nodes", Kind: "Node", Verbs: []string{"list"}},
+			{Name: "events", Kind: "Event", Namespaced: true, Verbs: []string{"list"}},
+		},
 		{Group: "metrics.k8s.io", Version: "v1"}: {{Name: "reviews", Kind: "Review", Verbs: []string{"create"}}},
 	}
 	rule := func(group, resource string, edit ...func(*admissionregistrationv1.NamedRuleWithOperations)) func(*v1alpha1.WebhookPolicy) {
@@ -32,26 +40,30 @@ func TestResources(t *testing.T) {
 		edit func(*v1alpha1.WebhookPolicy)
 		want []string
 	}{
-		"the highest version": {rule("apps", "deployments"), []string{"apps/v1 deployments"}},
-		"a lower version":     {rule("apps", "deployments", func(r *admissionregistrationv1.NamedRuleWithOperations) { r.APIVersions = []string{"v1beta1"} }), []string{"apps/v1beta1 deployments"}},
-		"everything":          {rule("*", "*/*"), []string{"apps/v1 deployments", "v1 nodes", "v1 pods"}},
-		"a scope": {rule("*", "*", func(r *admissionregistrationv1.NamedRuleWithOperations) {
+		"the highest version": {edit: rule("apps", "deployments"), want: []string{"apps/v1 deployments"}},
+		"a lower version": {
+			edit: rule("apps", "deployments",
+				func(r *admissionregistrationv1.NamedRuleWithOperations) { r.APIVersions = []string{"v1beta1"} }),
+			want: []string{"apps/v1beta1 deployments"},
+		},
+		"everything": {edit: rule("*", "*/*"), want: []string{"apps/v1 deployments", "v1 nodes", "v1 pods"}},
+		"a scope": {edit: rule("*", "*", func(r *admissionregistrationv1.NamedRuleWithOperations) {
 			r.Scope = new(admissionregistrationv1.ClusterScope)
-		}), []string{"v1 nodes"}},
-		"a subresource":              {rule("", "pods/status"), nil},
-		"all subresources, and Pods": {rule("", "pods/*"), []string{"v1 pods"}},
-		"only creations": {rule("", "pods", func(r *admissionregistrationv1.NamedRuleWithOperations) {
+		}), want: []string{"v1 nodes"}},
+		"a subresource":              {edit: rule("", "pods/status")},
+		"all subresources, and Pods": {edit: rule("", "pods/*"), want: []string{"v1 pods"}},
+		"only creations": {edit: rule("", "pods", func(r *admissionregistrationv1.NamedRuleWithOperations) {
 			r.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
-		}), []string{"v1 pods"}},
-		"only deletions": {rule("", "pods", func(r *admissionregistrationv1.NamedRuleWithOperations) {
+		}), want: []string{"v1 pods"}},
+		"only deletions": {edit: rule("", "pods", func(r *admissionregistrationv1.NamedRuleWithOperations) {
 			r.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Delete}
-		}), nil},
-		"templates": {func(p *v1alpha1.WebhookPolicy) {
+		}), want: nil},
+		"templates": {edit: func(p *v1alpha1.WebhookPolicy) {
 			rule("", "pods", func(r *admissionregistrationv1.NamedRuleWithOperations) {
 				r.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
 			})(p)
 			p.Spec.PodTemplates = &v1alpha1.PodTemplates{}
-		}, []string{"apps/v1 deployments", "v1 pods"}},
+		}, want: []string{"apps/v1 deployments", "v1 pods"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

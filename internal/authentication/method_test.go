@@ -73,23 +73,40 @@ func TestCertificates(t *testing.T) {
 		chain []*signer
 		want  Reason
 	}{
-		"by common name":         {chain: []*signer{ca.issue(t, named("apiserver"))}},
-		"by DNS name":            {chain: []*signer{ca.issue(t, func(c *x509.Certificate) { c.DNSNames = []string{"a", "api.example.test"} })}},
-		"by URI":                 {chain: []*signer{ca.issue(t, func(c *x509.Certificate) { c.URIs = []*url.URL{uri} })}},
-		"through another CA":     {chain: []*signer{between.issue(t, named("apiserver")), between}},
-		"without that other CA":  {chain: []*signer{between.issue(t, named("apiserver"))}, want: ReasonCertificate},
-		"none":                   {want: ReasonNone},
-		"another CA's":           {chain: []*signer{other.issue(t, named("apiserver"))}, want: ReasonCertificate},
-		"another CA's, with it":  {chain: []*signer{other.issue(t, named("apiserver")), other}, want: ReasonCertificate},
-		"self-signed":            {chain: []*signer{(*signer)(nil).issue(t, named("apiserver"))}, want: ReasonCertificate},
-		"another name":           {chain: []*signer{ca.issue(t, named("kubelet"))}, want: ReasonName},
-		"a longer name":          {chain: []*signer{ca.issue(t, named("apiserver2"))}, want: ReasonName},
-		"the name in capitals":   {chain: []*signer{ca.issue(t, named("Apiserver"))}, want: ReasonName},
-		"no name":                {chain: []*signer{ca.issue(t, named(""))}, want: ReasonName},
-		"a wildcard":             {chain: []*signer{ca.issue(t, func(c *x509.Certificate) { c.DNSNames = []string{"*.example.test"} })}, want: ReasonName},
-		"expired":                {chain: []*signer{ca.issue(t, named("apiserver"), func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Second) })}, want: ReasonCertificate},
-		"not valid yet":          {chain: []*signer{ca.issue(t, named("apiserver"), func(c *x509.Certificate) { c.NotBefore = now.Add(time.Second) })}, want: ReasonCertificate},
-		"for servers":            {chain: []*signer{ca.issue(t, named("apiserver"), func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })}, want: ReasonCertificate},
+		"by common name": {chain: []*signer{ca.issue(t, named("apiserver"))}},
+		"by DNS name": {
+			chain: []*signer{ca.issue(t, func(c *x509.Certificate) { c.DNSNames = []string{"a", "api.example.test"} })},
+		},
+		"by URI":                {chain: []*signer{ca.issue(t, func(c *x509.Certificate) { c.URIs = []*url.URL{uri} })}},
+		"through another CA":    {chain: []*signer{between.issue(t, named("apiserver")), between}},
+		"without that other CA": {chain: []*signer{between.issue(t, named("apiserver"))}, want: ReasonCertificate},
+		"none":                  {want: ReasonNone},
+		"another CA's":          {chain: []*signer{other.issue(t, named("apiserver"))}, want: ReasonCertificate},
+		"another CA's, with it": {chain: []*signer{other.issue(t, named("apiserver")), other}, want: ReasonCertificate},
+		"self-signed":           {chain: []*signer{(*signer)(nil).issue(t, named("apiserver"))}, want: ReasonCertificate},
+		"another name":          {chain: []*signer{ca.issue(t, named("kubelet"))}, want: ReasonName},
+		"a longer name":         {chain: []*signer{ca.issue(t, named("apiserver2"))}, want: ReasonName},
+		"the name in capitals":  {chain: []*signer{ca.issue(t, named("Apiserver"))}, want: ReasonName},
+		"no name":               {chain: []*signer{ca.issue(t, named(""))}, want: ReasonName},
+		"a wildcard": {
+			chain: []*signer{ca.issue(t, func(c *x509.Certificate) { c.DNSNames = []string{"*.example.test"} })},
+			want:  ReasonName,
+		},
+		"expired": {
+			chain: []*signer{ca.issue(t, named("apiserver"), func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Second) })},
+			want:  ReasonCertificate,
+		},
+		"not valid yet": {
+			chain: []*signer{ca.issue(t, named("apiserver"), func(c *x509.Certificate) { c.NotBefore = now.Add(time.Second) })},
+			want:  ReasonCertificate,
+		},
+		"for servers": {
+			chain: []*signer{
+				ca.issue(t, named("apiserver"),
+					func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }),
+			},
+			want: ReasonCertificate,
+		},
 		"with too many others":   {chain: []*signer{ca.issue(t, named("apiserver")), ca, ca, ca, ca, ca}, want: ReasonCertificate},
 		"the name on the second": {chain: []*signer{ca.issue(t), ca.issue(t, named("apiserver"))}, want: ReasonName},
 	}
@@ -169,7 +186,11 @@ func TestTokens(t *testing.T) {
 }
 
 func TestPasswords(t *testing.T) {
-	method, err := NewPasswords(map[string][]byte{"username": []byte("api"), "password": []byte(first), "next": []byte("with:colon:" + second)})
+	method, err := NewPasswords(map[string][]byte{
+		"username": []byte("api"),
+		"password": []byte(first),
+		"next":     []byte("with:colon:" + second),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,14 +224,39 @@ func TestSecretsRefused(t *testing.T) {
 		data                     map[string][]byte
 		wantTokens, wantPassword string
 	}{
-		"empty":          {nil, "no token: set one of at least 16 bytes in the field token", "no user: set the field username"},
-		"no password":    {map[string][]byte{"username": []byte("user-0123456789abcdef")}, "", "no password: set one of at least 16 bytes in the field password"},
-		"short":          {map[string][]byte{"username": []byte("u"), "password": []byte("\n0123456789abcde\n")}, "field password: the token has fewer than 16 bytes: use a longer one", "field password: the password has fewer than 16 bytes: use a longer one"},
-		"an empty field": {map[string][]byte{"username": []byte(first), "password": nil}, "field password: the token has fewer", "field password: the password has fewer"},
-		"long":           {map[string][]byte{"username": []byte(first), "password": make([]byte, maxSecret+3)}, "field password: the token has more than 4096 bytes", "field password: the password has more than 4096 bytes"},
-		"two lines":      {map[string][]byte{"username": []byte(first), "password": []byte(first + "\n" + first)}, "field password: the token contains characters that HTTP headers cannot transport", "field password: the password contains characters that HTTP headers cannot transport"},
-		"a colon":        {map[string][]byte{"username": []byte("a:b-0123456789abcdef"), "password": []byte(first)}, "", "field username: must be one line without colons"},
-		"many":           {many, "9 fields with a token: at most 8 are allowed", "no user"},
+		"empty": {
+			wantTokens:   "no token: set one of at least 16 bytes in the field token",
+			wantPassword: "no user: set the field username",
+		},
+		"no password": {
+			data:         map[string][]byte{"username": []byte("user-0123456789abcdef")},
+			wantPassword: "no password: set one of at least 16 bytes in the field password",
+		},
+		"short": {
+			data:         map[string][]byte{"username": []byte("u"), "password": []byte("\n0123456789abcde\n")},
+			wantTokens:   "field password: the token has fewer than 16 bytes: use a longer one",
+			wantPassword: "field password: the password has fewer than 16 bytes: use a longer one",
+		},
+		"an empty field": {
+			data:         map[string][]byte{"username": []byte(first), "password": nil},
+			wantTokens:   "field password: the token has fewer",
+			wantPassword: "field password: the password has fewer",
+		},
+		"long": {
+			data:         map[string][]byte{"username": []byte(first), "password": make([]byte, maxSecret+3)},
+			wantTokens:   "field password: the token has more than 4096 bytes",
+			wantPassword: "field password: the password has more than 4096 bytes",
+		},
+		"two lines": {
+			data:         map[string][]byte{"username": []byte(first), "password": []byte(first + "\n" + first)},
+			wantTokens:   "field password: the token contains characters that HTTP headers cannot transport",
+			wantPassword: "field password: the password contains characters that HTTP headers cannot transport",
+		},
+		"a colon": {
+			data:         map[string][]byte{"username": []byte("a:b-0123456789abcdef"), "password": []byte(first)},
+			wantPassword: "field username: must be one line without colons",
+		},
+		"many": {data: many, wantTokens: "9 fields with a token: at most 8 are allowed", wantPassword: "no user"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -245,16 +291,53 @@ func TestCheckSeveral(t *testing.T) {
 		credentials Credentials
 		want        error
 	}{
-		"one right, one wrong":              {[]Method{tokens, passwords}, Credentials{Token: "wrong", User: "api", Password: second}, nil},
-		"both wrong":                        {[]Method{tokens, passwords}, Credentials{Token: "wrong", User: "api", Password: "no"}, &RejectedError{ReasonToken, "the bearer token is not accepted"}},
-		"nothing":                           {[]Method{tokens, passwords}, Credentials{}, &RejectedError{ReasonNone, "the caller must present a bearer token or a user and a password"}},
-		"another thing":                     {[]Method{tokens}, Credentials{User: "api", Password: second}, &RejectedError{ReasonNone, "the caller must present a bearer token"}},
-		"not loaded":                        {[]Method{missing}, Credentials{Token: first}, &RejectedError{ReasonNotLoaded, "the accepted callers have not been loaded yet"}},
-		"not loaded, the zero token":        {[]Method{missing}, Credentials{Token: " "}, &RejectedError{ReasonNotLoaded, "the accepted callers have not been loaded yet"}},
-		"not loaded, no credentials":        {[]Method{missing}, Credentials{}, &RejectedError{ReasonNone, "the caller must present a bearer token"}},
-		"not loaded, another method is":     {[]Method{missing, passwords}, Credentials{User: "api", Password: second}, nil},
-		"no method is never an open method": {nil, Credentials{Token: first}, &RejectedError{ReasonNone, "the caller must present "}},
-		"zero values accept no password":    {[]Method{&Passwords{}}, Credentials{User: "a", Password: "b"}, &RejectedError{ReasonPassword, "the user and the password are not accepted"}},
+		"one right, one wrong": {
+			methods:     []Method{tokens, passwords},
+			credentials: Credentials{Token: "wrong", User: "api", Password: second},
+		},
+		"both wrong": {
+			methods:     []Method{tokens, passwords},
+			credentials: Credentials{Token: "wrong", User: "api", Password: "no"},
+			want:        &RejectedError{ReasonToken, "the bearer token is not accepted"},
+		},
+		"nothing": {
+			methods:     []Method{tokens, passwords},
+			credentials: Credentials{},
+			want:        &RejectedError{ReasonNone, "the caller must present a bearer token or a user and a password"},
+		},
+		"another thing": {
+			methods:     []Method{tokens},
+			credentials: Credentials{User: "api", Password: second},
+			want:        &RejectedError{ReasonNone, "the caller must present a bearer token"},
+		},
+		"not loaded": {
+			methods:     []Method{missing},
+			credentials: Credentials{Token: first},
+			want:        &RejectedError{ReasonNotLoaded, "the accepted callers have not been loaded yet"},
+		},
+		"not loaded, the zero token": {
+			methods:     []Method{missing},
+			credentials: Credentials{Token: " "},
+			want:        &RejectedError{ReasonNotLoaded, "the accepted callers have not been loaded yet"},
+		},
+		"not loaded, no credentials": {
+			methods:     []Method{missing},
+			credentials: Credentials{},
+			want:        &RejectedError{ReasonNone, "the caller must present a bearer token"},
+		},
+		"not loaded, another method is": {
+			methods:     []Method{missing, passwords},
+			credentials: Credentials{User: "api", Password: second},
+		},
+		"no method is never an open method": {
+			credentials: Credentials{Token: first},
+			want:        &RejectedError{ReasonNone, "the caller must present "},
+		},
+		"zero values accept no password": {
+			methods:     []Method{&Passwords{}},
+			credentials: Credentials{User: "a", Password: "b"},
+			want:        &RejectedError{ReasonPassword, "the user and the password are not accepted"},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

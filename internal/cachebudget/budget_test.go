@@ -65,14 +65,20 @@ func TestLimits(t *testing.T) {
 			used:  map[string]int64{"0": 500},
 		},
 		"the largest namespace gives way at the total": {
-			steps: []step{{0, "a", 99, true}, {0, "b", 100, true}, {0, "c", 98, true}, {0, "d", 98, true}, {0, "e", 98, true}, {0, "f", 98, true}, {0, "g", 98, true}, {0, "h", 98, true}, {0, "small", 20, true}},
-			want:  []map[string]Excess{{"b": {Used: 100, Limit: 800, Total: true}}},
-			used:  map[string]int64{"0": 707},
+			steps: []step{
+				{0, "a", 99, true}, {0, "b", 100, true}, {0, "c", 98, true}, {0, "d", 98, true}, {0, "e", 98, true},
+				{0, "f", 98, true}, {0, "g", 98, true}, {0, "h", 98, true}, {0, "small", 20, true},
+			},
+			want: []map[string]Excess{{"b": {Used: 100, Limit: 800, Total: true}}},
+			used: map[string]int64{"0": 707},
 		},
 		"tenants do not displace objects without a namespace": {
-			steps: []step{{0, "", 300, true}, {0, "a", 90, true}, {0, "b", 90, true}, {0, "c", 90, true}, {0, "d", 90, true}, {0, "e", 90, true}, {0, "f", 91, false}},
-			want:  []map[string]Excess{{"f": {Used: 91, Limit: 800, Total: true}}},
-			used:  map[string]int64{"0": 750},
+			steps: []step{
+				{0, "", 300, true}, {0, "a", 90, true}, {0, "b", 90, true}, {0, "c", 90, true}, {0, "d", 90, true},
+				{0, "e", 90, true}, {0, "f", 91, false},
+			},
+			want: []map[string]Excess{{"f": {Used: 91, Limit: 800, Total: true}}},
+			used: map[string]int64{"0": 750},
 		},
 	}
 	for name, tc := range tests {

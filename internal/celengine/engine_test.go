@@ -17,20 +17,39 @@ func TestEngines(t *testing.T) {
 		want36     string // a part of the error; empty: true
 		want37     string
 	}{
-		"orValue of an optional":             {expression: `object.?name.orValue("x") == "a" && object.?no.orValue("x") == "x"`},
-		"or of an optional":                  {expression: `object.?no.or(object.?name).value() == "a"`},
-		"orValue of a value":                 {expression: `object.name.orValue("x") == "a"`, want37: noOverload},
-		"or of a value":                      {expression: `dyn(object.name.or(optional.of("x"))) == "a"`, want37: noOverload},
-		"orValue of null":                    {expression: `dyn(object.none.orValue("x")) == null`, want37: noOverload},
-		"orValue of a value in a loop":       {expression: `object.list.all(e, e.orValue(7) < 3)`, want37: noOverload},
-		"orValue of an error":                {expression: `object.no.orValue("x") == "x"`, want36: "no such key: no", want37: "no such key: no"},
-		"orValue of a string":                {expression: `"a".orValue("x") == "a"`, want36: noMatch + "orValue' applied to 'string.(string)'", want37: noMatch + "orValue' applied to 'string.(string)'"},
-		"orValue evaluates one side":         {expression: `object.?name.orValue(object.no) == "a"`},
-		"nested":                             {expression: `object.?no.or(object.?name).orValue(object.name).orValue("y") == "a"`, want37: noOverload},
-		"duration of an integer":             {expression: `duration(object.list[0]) == duration("1s")`, want36: "type conversion error from 'int' to 'google.protobuf.Duration'", want37: noOverload},
-		"a range of a negative number":       {expression: `lists.range(-1) == []`, want37: "size must be non-negative"},
-		"a range":                            {expression: `lists.range(3) == [0, 1, 2]`},
-		"a range beyond the bounds":          {expression: `lists.range(10000000).size() > 0`, want36: "a range has more than", want37: "a range has more than"},
+		"orValue of an optional":       {expression: `object.?name.orValue("x") == "a" && object.?no.orValue("x") == "x"`},
+		"or of an optional":            {expression: `object.?no.or(object.?name).value() == "a"`},
+		"orValue of a value":           {expression: `object.name.orValue("x") == "a"`, want37: noOverload},
+		"or of a value":                {expression: `dyn(object.name.or(optional.of("x"))) == "a"`, want37: noOverload},
+		"orValue of null":              {expression: `dyn(object.none.orValue("x")) == null`, want37: noOverload},
+		"orValue of a value in a loop": {expression: `object.list.all(e, e.orValue(7) < 3)`, want37: noOverload},
+		"orValue of an error": {
+			expression: `object.no.orValue("x") == "x"`,
+			want36:     "no such key: no",
+			want37:     "no such key: no",
+		},
+		"orValue of a string": {
+			expression: `"a".orValue("x") == "a"`,
+			want36:     noMatch + "orValue' applied to 'string.(string)'",
+			want37:     noMatch + "orValue' applied to 'string.(string)'",
+		},
+		"orValue evaluates one side": {expression: `object.?name.orValue(object.no) == "a"`},
+		"nested": {
+			expression: `object.?no.or(object.?name).orValue(object.name).orValue("y") == "a"`,
+			want37:     noOverload,
+		},
+		"duration of an integer": {
+			expression: `duration(object.list[0]) == duration("1s")`,
+			want36:     "type conversion error from 'int' to 'google.protobuf.Duration'",
+			want37:     noOverload,
+		},
+		"a range of a negative number": {expression: `lists.range(-1) == []`, want37: "size must be non-negative"},
+		"a range":                      {expression: `lists.range(3) == [0, 1, 2]`},
+		"a range beyond the bounds": {
+			expression: `lists.range(10000000).size() > 0`,
+			want36:     "a range has more than",
+			want37:     "a range has more than",
+		},
 		"equality with null":                 {expression: `object.none == null && object.name != null && object.?no != null`},
 		"an optional is not its value":       {expression: `dyn(object.?name) != "a" && object.?name == optional.of("a")`},
 		"a value that an optional may be of": {expression: `optional.ofNonZeroValue("") == optional.none()`},
@@ -83,11 +102,14 @@ func evaluated(t *testing.T, c *Compiler, expression string) string {
 
 func evaluatedAtCost(t *testing.T, c *Compiler, expression string) (value string, cost uint64) {
 	t.Helper()
-	program := c.Expression(KnownVariables{}, &validating.ValidationCondition{Expression: expression}, celplugin.OptionalVariableDeclarations{}, nil)
+	program := c.Expression(KnownVariables{}, &validating.ValidationCondition{Expression: expression},
+		celplugin.OptionalVariableDeclarations{}, nil)
 	if program.Result.Error != nil {
 		return program.Result.Error.Error(), 0
 	}
-	out, details, err := program.Result.Program.Eval(map[string]any{"object": map[string]any{"name": "a", "none": nil, "list": []any{int64(1), int64(2)}}})
+	out, details, err := program.Result.Program.Eval(map[string]any{
+		"object": map[string]any{"name": "a", "none": nil, "list": []any{int64(1), int64(2)}},
+	})
 	if err != nil {
 		return err.Error(), 0
 	}

@@ -35,19 +35,93 @@ func TestChooseVictims(t *testing.T) {
 		want       []int64 // ages
 		wantReason string
 	}{
-		"all are silent, of one address": {limit: 32, open: several(32, connection{1, here, silent}), newAddress: here, want: []int64{32, 31}, wantReason: reasonSilent},
-		"all are silent, of another":     {limit: 32, open: several(32, connection{1, there, silent}), newAddress: here, want: []int64{32, 31}, wantReason: reasonSilent},
-		"the young ones are spared":      {limit: 4, open: []connection{{1, here, silent}, {2, here, silent}, {900, there, busy}, {901, there, idle}}, newAddress: here, want: []int64{2}, wantReason: reasonSilent},
-		"few are silent, all of one":     {limit: 32, open: append(several(2, connection{1, here, silent}), several(30, connection{5, here, idle})...), newAddress: here, wantReason: reasonIdle},
-		"begun handshakes are spared":    {limit: 32, open: append(several(29, connection{1, here, silent}), connection{50, here, speaking}, connection{60, there, greeted}, connection{70, there, idle}), newAddress: here, want: []int64{29, 28}, wantReason: reasonSilent},
-		"complete handshakes are spared": {limit: 32, open: append(several(31, connection{1, here, speaking}), connection{60, there, greeted}), newAddress: here, want: []int64{31, 30}, wantReason: reasonSilent},
-		"young handshakes are spared":    {limit: 32, open: append(several(24, connection{10, here, greeted}), several(8, connection{1, there, speaking})...), newAddress: here, want: []int64{33, 32}, wantReason: reasonSilent},
-		"old ones are not":               {limit: 32, open: append(several(24, connection{10, here, greeted}), several(8, connection{40, there, speaking})...), newAddress: here, want: []int64{47, 46}, wantReason: reasonSilent},
-		"none is silent, all of one":     {limit: 32, open: several(32, connection{1, here, idle}), newAddress: here, wantReason: reasonIdle},
-		"another has most of them":       {limit: 32, open: append(several(20, connection{50, there, idle}), several(12, connection{100, here, idle})...), newAddress: here, want: []int64{69, 68}, wantReason: reasonIdle},
-		"another has most, all busy":     {limit: 4, open: several(4, connection{1, there, busy}), newAddress: here, wantReason: reasonIdle},
-		"another has half of them":       {limit: 4, open: append(several(2, connection{1, there, idle}), several(2, connection{1, here, idle})...), newAddress: here, wantReason: reasonIdle},
-		"new, of the address with most":  {limit: 4, open: append(several(3, connection{1, there, idle}), connection{9, here, idle}), newAddress: there, wantReason: reasonIdle},
+		"all are silent, of one address": {
+			limit:      32,
+			open:       several(32, connection{1, here, silent}),
+			newAddress: here,
+			want:       []int64{32, 31},
+			wantReason: reasonSilent,
+		},
+		"all are silent, of another": {
+			limit:      32,
+			open:       several(32, connection{1, there, silent}),
+			newAddress: here,
+			want:       []int64{32, 31},
+			wantReason: reasonSilent,
+		},
+		"the young ones are spared": {
+			limit:      4,
+			open:       []connection{{1, here, silent}, {2, here, silent}, {900, there, busy}, {901, there, idle}},
+			newAddress: here,
+			want:       []int64{2},
+			wantReason: reasonSilent,
+		},
+		"few are silent, all of one": {
+			limit:      32,
+			open:       append(several(2, connection{1, here, silent}), several(30, connection{5, here, idle})...),
+			newAddress: here,
+			wantReason: reasonIdle,
+		},
+		"begun handshakes are spared": {
+			limit: 32,
+			open: append(several(29, connection{1, here, silent}), connection{50, here, speaking},
+				connection{60, there, greeted}, connection{70, there, idle}),
+			newAddress: here,
+			want:       []int64{29, 28},
+			wantReason: reasonSilent,
+		},
+		"complete handshakes are spared": {
+			limit:      32,
+			open:       append(several(31, connection{1, here, speaking}), connection{60, there, greeted}),
+			newAddress: here,
+			want:       []int64{31, 30},
+			wantReason: reasonSilent,
+		},
+		"young handshakes are spared": {
+			limit:      32,
+			open:       append(several(24, connection{10, here, greeted}), several(8, connection{1, there, speaking})...),
+			newAddress: here,
+			want:       []int64{33, 32},
+			wantReason: reasonSilent,
+		},
+		"old ones are not": {
+			limit:      32,
+			open:       append(several(24, connection{10, here, greeted}), several(8, connection{40, there, speaking})...),
+			newAddress: here,
+			want:       []int64{47, 46},
+			wantReason: reasonSilent,
+		},
+		"none is silent, all of one": {
+			limit:      32,
+			open:       several(32, connection{1, here, idle}),
+			newAddress: here,
+			wantReason: reasonIdle,
+		},
+		"another has most of them": {
+			limit:      32,
+			open:       append(several(20, connection{50, there, idle}), several(12, connection{100, here, idle})...),
+			newAddress: here,
+			want:       []int64{69, 68},
+			wantReason: reasonIdle,
+		},
+		"another has most, all busy": {
+			limit:      4,
+			open:       several(4, connection{1, there, busy}),
+			newAddress: here,
+			wantReason: reasonIdle,
+		},
+		"another has half of them": {
+			limit:      4,
+			open:       append(several(2, connection{1, there, idle}), several(2, connection{1, here, idle})...),
+			newAddress: here,
+			wantReason: reasonIdle,
+		},
+		"new, of the address with most": {
+			limit:      4,
+			open:       append(several(3, connection{1, there, idle}), connection{9, here, idle}),
+			newAddress: there,
+			wantReason: reasonIdle,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +131,13 @@ func TestChooseVictims(t *testing.T) {
 				named.answered.Store(c.age)
 				all = append(all, connState{
 					conn: named, from: netip.MustParseAddr(c.from),
-					progress: map[string]int32{silent: progressNone, speaking: progressData, greeted: progressHandshake, idle: progressHandshake, busy: progressHandshake}[c.state], since: -c.age,
+					progress: map[string]int32{
+						silent:   progressNone,
+						speaking: progressData,
+						greeted:  progressHandshake,
+						idle:     progressHandshake,
+						busy:     progressHandshake,
+					}[c.state], since: -c.age,
 					proven: c.state == idle || c.state == busy, busy: c.state == busy,
 				})
 			}

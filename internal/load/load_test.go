@@ -47,21 +47,87 @@ func TestObjects(t *testing.T) {
 		stdin string
 		want  []string
 	}{
-		"one file":              {files: map[string]string{"a.yaml": pod}, paths: []string{"a.yaml"}, want: []string{"Pod shop/web"}},
-		"several documents":     {files: map[string]string{"a.yaml": "# nothing\n---\n" + pod + "--- # next\n" + pod + "---\n"}, paths: []string{"a.yaml"}, want: []string{"Pod shop/web", "Pod shop/web"}},
-		"JSON":                  {files: map[string]string{"a.json": `{"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"}}`}, paths: []string{"a.json"}, want: []string{"Pod web-"}},
-		"JSON with tabs":        {files: map[string]string{"a.json": "{\n\t\"apiVersion\": \"v1\",\n\t\"kind\": \"Pod\"}"}, paths: []string{"a.json"}, want: []string{"Pod "}},
-		"a list":                {files: map[string]string{"a.yaml": "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n"}, paths: []string{"a.yaml"}, want: []string{"Pod a", "Pod b"}},
-		"a list of a group":     {files: map[string]string{"a.yaml": "apiVersion: apps/v1\nkind: DeploymentList\nitems:\n- {metadata: {name: a}}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n"}, paths: []string{"a.yaml"}, want: []string{"Deployment a", "Pod b"}},
-		"lists in a list":       {files: map[string]string{"a.yaml": "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: PodList\n  items: [{metadata: {name: a}}, {}]\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n"}, paths: []string{"a.yaml"}, want: []string{"Pod a", "Pod ", "Pod b"}},
-		"an empty list":         {files: map[string]string{"a.yaml": "apiVersion: v1\nkind: PodList\nitems: null\n---\napiVersion: apps/v1\nkind: DeploymentList\nitems: []\n"}, paths: []string{"a.yaml"}},
-		"kinds like a list":     {files: map[string]string{"a.yaml": "apiVersion: x.y/v1\nkind: AllowList\nspec: {items: [a]}\n---\napiVersion: x.y/v1\nkind: AllowList\nitems: [a]\n"}, paths: []string{"a.yaml"}, want: []string{"AllowList ", "AllowList "}},
-		"stdin":                 {stdin: pod, paths: []string{"-"}, want: []string{"Pod shop/web"}},
-		"a directory":           {files: map[string]string{"b.yaml": pod, "a/c.json": `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}`, "README.md": "no YAML", ".git/x.yaml": "no: kind"}, paths: []string{"."}, want: []string{"Node n", "Pod shop/web"}},
-		"a byte order mark":     {files: map[string]string{"a.yaml": "\xef\xbb\xbf" + pod}, paths: []string{"a.yaml"}, want: []string{"Pod shop/web"}},
-		"line ends of Windows":  {files: map[string]string{"a.yaml": strings.ReplaceAll(pod+"---\n"+pod, "\n", "\r\n")}, paths: []string{"a.yaml"}, want: []string{"Pod shop/web", "Pod shop/web"}},
-		"a separator in a text": {files: map[string]string{"a.yaml": pod + "data: |\n  ---\n  text\n"}, paths: []string{"a.yaml"}, want: []string{"Pod shop/web"}},
-		"a few aliases":         {files: map[string]string{"a.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: &n web, labels: {app: *n}}\n"}, paths: []string{"a.yaml"}, want: []string{"Pod web"}},
+		"one file": {files: map[string]string{"a.yaml": pod}, paths: []string{"a.yaml"}, want: []string{"Pod shop/web"}},
+		"several documents": {
+			files: map[string]string{"a.yaml": "# nothing\n---\n" + pod + "--- # next\n" + pod + "---\n"},
+			paths: []string{"a.yaml"},
+			want:  []string{"Pod shop/web", "Pod shop/web"},
+		},
+		"JSON": {
+			files: map[string]string{"a.json": `{"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"}}`},
+			paths: []string{"a.json"},
+			want:  []string{"Pod web-"},
+		},
+		"JSON with tabs": {
+			files: map[string]string{"a.json": "{\n\t\"apiVersion\": \"v1\",\n\t\"kind\": \"Pod\"}"},
+			paths: []string{"a.json"},
+			want:  []string{"Pod "},
+		},
+		"a list": {
+			files: map[string]string{
+				"a.yaml": "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n",
+			},
+			paths: []string{"a.yaml"},
+			want:  []string{"Pod a", "Pod b"},
+		},
+		"a list of a group": {
+			files: map[string]string{
+				"a.yaml": "apiVersion: apps/v1\nkind: DeploymentList\nitems:\n- {metadata: {name: a}}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n",
+			},
+			paths: []string{"a.yaml"},
+			want:  []string{"Deployment a", "Pod b"},
+		},
+		"lists in a list": {
+			files: map[string]string{
+				"a.yaml": "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: PodList\n  items: [{metadata: {name: a}}, {}]\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n",
+			},
+			paths: []string{"a.yaml"},
+			want:  []string{"Pod a", "Pod ", "Pod b"},
+		},
+		"an empty list": {
+			files: map[string]string{
+				"a.yaml": "apiVersion: v1\nkind: PodList\nitems: null\n---\napiVersion: apps/v1\nkind: DeploymentList\nitems: []\n",
+			},
+			paths: []string{"a.yaml"},
+		},
+		"kinds like a list": {
+			files: map[string]string{
+				"a.yaml": "apiVersion: x.y/v1\nkind: AllowList\nspec: {items: [a]}\n---\napiVersion: x.y/v1\nkind: AllowList\nitems: [a]\n",
+			},
+			paths: []string{"a.yaml"},
+			want:  []string{"AllowList ", "AllowList "},
+		},
+		"stdin": {stdin: pod, paths: []string{"-"}, want: []string{"Pod shop/web"}},
+		"a directory": {
+			files: map[string]string{
+				"b.yaml":      pod,
+				"a/c.json":    `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}`,
+				"README.md":   "no YAML",
+				".git/x.yaml": "no: kind",
+			},
+			paths: []string{"."},
+			want:  []string{"Node n", "Pod shop/web"},
+		},
+		"a byte order mark": {
+			files: map[string]string{"a.yaml": "\xef\xbb\xbf" + pod},
+			paths: []string{"a.yaml"},
+			want:  []string{"Pod shop/web"},
+		},
+		"line ends of Windows": {
+			files: map[string]string{"a.yaml": strings.ReplaceAll(pod+"---\n"+pod, "\n", "\r\n")},
+			paths: []string{"a.yaml"},
+			want:  []string{"Pod shop/web", "Pod shop/web"},
+		},
+		"a separator in a text": {
+			files: map[string]string{"a.yaml": pod + "data: |\n  ---\n  text\n"},
+			paths: []string{"a.yaml"},
+			want:  []string{"Pod shop/web"},
+		},
+		"a few aliases": {
+			files: map[string]string{"a.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: &n web, labels: {app: *n}}\n"},
+			paths: []string{"a.yaml"},
+			want:  []string{"Pod web"},
+		},
 		"nothing but a comment": {files: map[string]string{"a.yaml": "# nothing\n"}, paths: []string{"a.yaml"}},
 	}
 	for name, tt := range tests {
@@ -116,10 +182,11 @@ func TestUntyped(t *testing.T) {
 		want = append(want, fmt.Sprintf(`{"number":%d}`, i))
 	}
 	var got []string
-	objects, err := Objects(t.Context(), []string{Stdin}, Options{Stdin: strings.NewReader(text.String()), Untyped: func(_ Position, raw []byte) []byte {
-		got = append(got, strings.TrimSpace(string(raw)))
-		return nil
-	}})
+	objects, err := Objects(t.Context(), []string{Stdin},
+		Options{Stdin: strings.NewReader(text.String()), Untyped: func(_ Position, raw []byte) []byte {
+			got = append(got, strings.TrimSpace(string(raw)))
+			return nil
+		}})
 	if err != nil || len(objects) != 0 {
 		t.Fatalf("got %d objects and %v, want none", len(objects), err)
 	}
@@ -135,28 +202,82 @@ func TestInvalidInput(t *testing.T) {
 		bomb += fmt.Sprintf("%c: &%c [%s]\n", i, i, strings.TrimSuffix(strings.Repeat("*"+string(last)+",", 10), ","))
 	}
 	tests := map[string]struct{ text, want string }{
-		"no kind":                {"apiVersion: v1\nmetadata: {}\n", "a.yaml:1:1: the document has no kind: add apiVersion and kind"},
-		"no kind, later":         {pod + "---\n\nmetadata: {}\n", "a.yaml:6:1: the document has no kind: add apiVersion and kind"},
-		"no apiVersion":          {"metadata: {}\nkind: Pod\n", "a.yaml:2:1: kind: the document has no apiVersion: add it"},
-		"an invalid apiVersion":  {"apiVersion: a/b/c\nkind: Pod\n", `a.yaml:1:1: apiVersion: write it as group/version or v1, got "a/b/c"`},
-		"a kind of a wrong type": {"apiVersion: v1\nkind: 1\n", "a.yaml:2:1: kind: got number, want a string"},
-		"no object":              {"just text\n", "a.yaml:1:1: got a string, want an object"},
-		"a list of objects":      {"- apiVersion: v1\n", "a.yaml:1:1: got an array, want an object"},
-		"a duplicate key":        {"apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  name: b\n", `a.yaml:5:3: the key "name" is there twice: remove one of them`},
-		"a duplicate in JSON":    {"{\"apiVersion\": \"v1\",\n \"kind\": \"Pod\", \"kind\": \"Pod\"}", `a.yaml:2:17: the key "kind" is there twice: remove one of them`},
-		"a tab":                  {"apiVersion: v1\nmetadata:\n\tname: a\n", "a.yaml:3:1: a tab indents the line: use spaces"},
-		"an unclosed list":       {"apiVersion: v1\nspec: [a\nkind: Pod\n", "a.yaml:3:1: invalid YAML: did not find expected ',' or ']'"},
-		"binary data":            {"apiVersion: v1\nkind: \xff\xfe\n", "a.yaml:2:7: binary data: the file must be YAML or JSON in UTF-8"},
-		"a null byte":            {"apiVersion: v1\x00\n", "a.yaml:1:15: binary data: the file must be YAML or JSON in UTF-8"},
-		"too much depth":         {deep, "a.yaml:3:205: more than 200 lists and maps are within each other"},
-		"too much depth, JSON":   {`{"a": ` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + "}", "a.yaml:1:206: more than 200 lists and maps are within each other"},
-		"exploding aliases":      {bomb, "a.yaml:9:8: the aliases of the document expand to more than 1048576 values, or one contains itself: write the values out"},
-		"an alias of itself":     {"apiVersion: v1\nkind: Pod\na: &a [*a]\n", "a.yaml:3:8: the aliases of the document expand to more than 1048576 values, or one contains itself: write the values out"},
-		"an unknown alias":       {"apiVersion: v1\nkind: *x\n", "a.yaml:1:1: invalid YAML: unknown anchor 'x' referenced"},
-		"an item without kind":   {"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod}\n- {apiVersion: v1}\n", "a.yaml:5:3: the document has no kind: add apiVersion and kind"},
-		"a list without items":   {"apiVersion: v1\nkind: List\nitems: 3\n", "a.yaml:3:1: items: want an array of objects"},
-		"a template of Helm":     {"apiVersion: v1\nkind: Pod\nmetadata: {name: {{ .Release.Name }}}\n", "a.yaml:3:18: a template and no YAML: name the folder of its chart, which helm renders"},
-		"labels of wrong type":   {"apiVersion: v1\nkind: Pod\nmetadata: {labels: [a]}\n", "a.yaml:3:12: metadata.labels: got an array, want an object"},
+		"no kind": {
+			text: "apiVersion: v1\nmetadata: {}\n",
+			want: "a.yaml:1:1: the document has no kind: add apiVersion and kind",
+		},
+		"no kind, later": {
+			text: pod + "---\n\nmetadata: {}\n",
+			want: "a.yaml:6:1: the document has no kind: add apiVersion and kind",
+		},
+		"no apiVersion": {
+			text: "metadata: {}\nkind: Pod\n",
+			want: "a.yaml:2:1: kind: the document has no apiVersion: add it",
+		},
+		"an invalid apiVersion": {
+			text: "apiVersion: a/b/c\nkind: Pod\n",
+			want: `a.yaml:1:1: apiVersion: write it as group/version or v1, got "a/b/c"`,
+		},
+		"a kind of a wrong type": {text: "apiVersion: v1\nkind: 1\n", want: "a.yaml:2:1: kind: got number, want a string"},
+		"no object":              {text: "just text\n", want: "a.yaml:1:1: got a string, want an object"},
+		"a list of objects":      {text: "- apiVersion: v1\n", want: "a.yaml:1:1: got an array, want an object"},
+		"a duplicate key": {
+			text: "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  name: b\n",
+			want: `a.yaml:5:3: the key "name" is there twice: remove one of them`,
+		},
+		"a duplicate in JSON": {
+			text: "{\"apiVersion\": \"v1\",\n \"kind\": \"Pod\", \"kind\": \"Pod\"}",
+			want: `a.yaml:2:17: the key "kind" is there twice: remove one of them`,
+		},
+		"a tab": {
+			text: "apiVersion: v1\nmetadata:\n\tname: a\n",
+			want: "a.yaml:3:1: a tab indents the line: use spaces",
+		},
+		"an unclosed list": {
+			text: "apiVersion: v1\nspec: [a\nkind: Pod\n",
+			want: "a.yaml:3:1: invalid YAML: did not find expected ',' or ']'",
+		},
+		"binary data": {
+			text: "apiVersion: v1\nkind: \xff\xfe\n",
+			want: "a.yaml:2:7: binary data: the file must be YAML or JSON in UTF-8",
+		},
+		"a null byte": {
+			text: "apiVersion: v1\x00\n",
+			want: "a.yaml:1:15: binary data: the file must be YAML or JSON in UTF-8",
+		},
+		"too much depth": {text: deep, want: "a.yaml:3:205: more than 200 lists and maps are within each other"},
+		"too much depth, JSON": {
+			text: `{"a": ` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + "}",
+			want: "a.yaml:1:206: more than 200 lists and maps are within each other",
+		},
+		"exploding aliases": {
+			text: bomb,
+			want: "a.yaml:9:8: the aliases of the document expand to more than 1048576 values, or one contains itself: write the values out",
+		},
+		"an alias of itself": {
+			text: "apiVersion: v1\nkind: Pod\na: &a [*a]\n",
+			want: "a.yaml:3:8: the aliases of the document expand to more than 1048576 values, or one contains itself: write the values out",
+		},
+		"an unknown alias": {
+			text: "apiVersion: v1\nkind: *x\n",
+			want: "a.yaml:1:1: invalid YAML: unknown anchor 'x' referenced",
+		},
+		"an item without kind": {
+			text: "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod}\n- {apiVersion: v1}\n",
+			want: "a.yaml:5:3: the document has no kind: add apiVersion and kind",
+		},
+		"a list without items": {
+			text: "apiVersion: v1\nkind: List\nitems: 3\n",
+			want: "a.yaml:3:1: items: want an array of objects",
+		},
+		"a template of Helm": {
+			text: "apiVersion: v1\nkind: Pod\nmetadata: {name: {{ .Release.Name }}}\n",
+			want: "a.yaml:3:18: a template and no YAML: name the folder of its chart, which helm renders",
+		},
+		"labels of wrong type": {
+			text: "apiVersion: v1\nkind: Pod\nmetadata: {labels: [a]}\n",
+			want: "a.yaml:3:12: metadata.labels: got an array, want an object",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -253,14 +374,20 @@ func program(t *testing.T, directory, name, script string) {
 }
 
 func TestRendered(t *testing.T) {
-	t.Chdir(writeFiles(t, map[string]string{"k/kustomization.yaml": "resources: []", "k/more.yaml": "no: kind", "c/Chart.yaml": "name: c", "c/templates/a.yaml": "{{ no YAML }}"}))
+	t.Chdir(writeFiles(t, map[string]string{
+		"k/kustomization.yaml": "resources: []",
+		"k/more.yaml":          "no: kind",
+		"c/Chart.yaml":         "name: c",
+		"c/templates/a.yaml":   "{{ no YAML }}",
+	}))
 	shell, err := os.Readlink("/bin/sh")
 	if err != nil || shell == "" {
 		t.Skip("there is no shell")
 	}
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
-	if _, err := Objects(t.Context(), []string{"k"}, Options{}); err == nil || err.Error() != "k: the directory is a kustomization: install kustomize or kubectl, or render it yourself" {
+	if _, err := Objects(t.Context(), []string{"k"}, Options{}); err == nil ||
+		err.Error() != "k: the directory is a kustomization: install kustomize or kubectl, or render it yourself" {
 		t.Errorf("without a program: %v", err)
 	}
 	program(t, bin, "kubectl", `echo '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "'"$1-$2"'"}}'`)
@@ -273,13 +400,16 @@ func TestRendered(t *testing.T) {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
 	program(t, bin, "helm", "echo broken >&2; exit 3")
-	if _, err := Objects(t.Context(), []string{"c"}, Options{}); err == nil || !strings.HasSuffix(err.Error(), "helm template ./c: exit status 3\nbroken") {
+	if _, err := Objects(t.Context(), []string{"c"}, Options{}); err == nil ||
+		!strings.HasSuffix(err.Error(), "helm template ./c: exit status 3\nbroken") {
 		t.Errorf("a program that fails: %v", err)
 	}
 }
 
 func TestPositions(t *testing.T) {
-	t.Chdir(writeFiles(t, map[string]string{"a.yaml": "# a\n---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  spec:\n    containers:\n    - {name: a}\n    - name: b\n      args: [x,\n        y]\n"}))
+	t.Chdir(writeFiles(t, map[string]string{
+		"a.yaml": "# a\n---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  spec:\n    containers:\n    - {name: a}\n    - name: b\n      args: [x,\n        y]\n",
+	}))
 	objects, err := Objects(t.Context(), []string{"a.yaml"}, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -314,10 +444,16 @@ func TestDecode(t *testing.T) {
 		Spec       spec   `json:"spec"`
 	}
 	tests := map[string]struct{ text, want string }{
-		"valid":          {"spec: {replicas: 1}", ""},
-		"unknown fields": {"spec:\n  replica: 1\n  containers:\n  - image: x", "a.yaml:6:5: spec.containers[0].image: Deployment has no such field: correct or remove it\na.yaml:4:3: spec.replica: Deployment has no such field: correct or remove it"},
-		"another type":   {"spec:\n  containers:\n  - name: [a]", "a.yaml:5:5: spec.containers[0].name: got an array, want a string"},
-		"a wrong number": {"spec: {replicas: many}", "a.yaml:3:8: spec.replicas: got a string, want a number"},
+		"valid": {text: "spec: {replicas: 1}"},
+		"unknown fields": {
+			text: "spec:\n  replica: 1\n  containers:\n  - image: x",
+			want: "a.yaml:6:5: spec.containers[0].image: Deployment has no such field: correct or remove it\na.yaml:4:3: spec.replica: Deployment has no such field: correct or remove it",
+		},
+		"another type": {
+			text: "spec:\n  containers:\n  - name: [a]",
+			want: "a.yaml:5:5: spec.containers[0].name: got an array, want a string",
+		},
+		"a wrong number": {text: "spec: {replicas: many}", want: "a.yaml:3:8: spec.replicas: got a string, want a number"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -339,7 +475,10 @@ func TestDecode(t *testing.T) {
 
 // FuzzObjects checks that every input gives objects or one located error.
 func FuzzObjects(f *testing.F) {
-	for _, seed := range []string{pod, "a: &a [*a]", "{\"a\": 1, \"a\": 2}", "\t", "---\n---\n", "apiVersion: v1\nkind: List\nitems: [{}]", "? [a]\n: b", "<<: *x", "!!binary x", "\xff"} {
+	for _, seed := range []string{
+		pod, "a: &a [*a]", "{\"a\": 1, \"a\": 2}", "\t", "---\n---\n", "apiVersion: v1\nkind: List\nitems: [{}]",
+		"? [a]\n: b", "<<: *x", "!!binary x", "\xff",
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -17,10 +17,17 @@ import (
 func hostileTree(t *testing.T) string {
 	t.Helper()
 	directory := writeFiles(t, map[string]string{
-		"secret.yaml": pod, "root/a.yaml": pod, "root/.hidden/a.yaml": pod, "root/sub/b.yaml": strings.ReplaceAll(pod, "web", "b"), "outside/c.yaml": pod,
+		"secret.yaml": pod, "root/a.yaml": pod, "root/.hidden/a.yaml": pod,
+		"root/sub/b.yaml": strings.ReplaceAll(pod, "web", "b"), "outside/c.yaml": pod,
 	})
 	root := filepath.Join(directory, "root")
-	for name, target := range map[string]string{"link.yaml": "../secret.yaml", "inner.yaml": "a.yaml", "zero.yaml": "/dev/zero", "folder": "../outside", "hidden": ".hidden"} {
+	for name, target := range map[string]string{
+		"link.yaml":  "../secret.yaml",
+		"inner.yaml": "a.yaml",
+		"zero.yaml":  "/dev/zero",
+		"folder":     "../outside",
+		"hidden":     ".hidden",
+	} {
 		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -54,8 +61,14 @@ func TestRoot(t *testing.T) {
 		"a link within":          {path: "inner.yaml", want: "inner.yaml: inner.yaml is a link: name the file or the folder itself"},
 		"a linked folder":        {path: "folder/c.yaml", want: "folder/c.yaml: folder is a link: name the file or the folder itself"},
 		"a link to hidden files": {path: "hidden/a.yaml", want: "hidden/a.yaml: hidden is a link: name the file or the folder itself"},
-		"a hidden folder":        {path: ".hidden/a.yaml", want: `.hidden/a.yaml: the name ".hidden" begins with a dot, and a file cannot name hidden files: rename it`},
-		"a new hidden folder":    {path: "new/.github/a.yaml", want: `new/.github/a.yaml: the name ".github" begins with a dot, and a file cannot name hidden files: rename it`},
+		"a hidden folder": {
+			path: ".hidden/a.yaml",
+			want: `.hidden/a.yaml: the name ".hidden" begins with a dot, and a file cannot name hidden files: rename it`,
+		},
+		"a new hidden folder": {
+			path: "new/.github/a.yaml",
+			want: `new/.github/a.yaml: the name ".github" begins with a dot, and a file cannot name hidden files: rename it`,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -73,7 +86,8 @@ func TestRoot(t *testing.T) {
 			if err := root.WriteFile(tt.path, []byte("new")); err == nil || err.Error() != want {
 				t.Errorf("writing: %v, want %s", err, want)
 			}
-			if _, err := Objects(t.Context(), []string{tt.path}, Options{Root: root}); name != "a folder" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			if _, err := Objects(t.Context(), []string{tt.path}, Options{Root: root}); name != "a folder" && (err == nil ||
+				!strings.HasPrefix(err.Error(), want)) {
 				t.Errorf("loading: %v, want %s", err, want)
 			}
 		})

@@ -17,16 +17,27 @@ func TestLimitConnections(t *testing.T) {
 		wantError       string
 		wantLog         bool
 	}{
-		"default":               {files: 20_000, want: 2000},
-		"default, just enough":  {files: 3728, want: 2000},
-		"default, lowered":      {files: 3727, want: 1999, wantLog: true},
-		"default, least":        {files: 1856, want: 128, wantLog: true},
-		"default, too few":      {files: 1855, wantError: "the process may open 1855 files at RLIMIT_NOFILE: raise it to at least 1856"},
-		"chosen":                {chosen: 10_000, files: 20_000, want: 10_000},
-		"chosen, few":           {chosen: 2, files: 1730, want: 2},
-		"chosen, too many":      {chosen: 50_000, files: 20_000, wantError: "50000 connections need 51728 open files, but the process may open 20000 at --max-connections: give at most 18272, or raise RLIMIT_NOFILE"},
-		"chosen, too few files": {chosen: 2, files: 1024, wantError: "the process may open 1024 files at RLIMIT_NOFILE: raise it to at least 1856"},
-		"only the webhook":      {files: 1024, metrics: "0", health: "0", want: 448, wantLog: true},
+		"default":              {files: 20_000, want: 2000},
+		"default, just enough": {files: 3728, want: 2000},
+		"default, lowered":     {files: 3727, want: 1999, wantLog: true},
+		"default, least":       {files: 1856, want: 128, wantLog: true},
+		"default, too few": {
+			files:     1855,
+			wantError: "the process may open 1855 files at RLIMIT_NOFILE: raise it to at least 1856",
+		},
+		"chosen":      {chosen: 10_000, files: 20_000, want: 10_000},
+		"chosen, few": {chosen: 2, files: 1730, want: 2},
+		"chosen, too many": {
+			chosen:    50_000,
+			files:     20_000,
+			wantError: "50000 connections need 51728 open files, but the process may open 20000 at --max-connections: give at most 18272, or raise RLIMIT_NOFILE",
+		},
+		"chosen, too few files": {
+			chosen:    2,
+			files:     1024,
+			wantError: "the process may open 1024 files at RLIMIT_NOFILE: raise it to at least 1856",
+		},
+		"only the webhook": {files: 1024, metrics: "0", health: "0", want: 448, wantLog: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var logged strings.Builder

@@ -31,14 +31,31 @@ func TestOwns(t *testing.T) {
 		kind schema.GroupKind
 		want string // a part of the title; empty is none
 	}{
-		"a native policy":            {schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "MutatingAdmissionPolicy"}, "MutatingAdmissionPolicies"},
-		"a webhook configuration":    {schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration"}, ""},
-		"a constraint of any kind":   {schema.GroupKind{Group: "constraints.gatekeeper.sh", Kind: "K8sTeam"}, "Gatekeeper"},
-		"a template":                 {schema.GroupKind{Group: "templates.gatekeeper.sh", Kind: "ConstraintTemplate"}, "Gatekeeper"},
-		"another kind of the group":  {schema.GroupKind{Group: "templates.gatekeeper.sh", Kind: "Other"}, ""},
-		"a policy of Kyverno":        {schema.GroupKind{Group: "kyverno.io", Kind: "ClusterPolicy"}, "ClusterPolicies"},
-		"a policy of Kyverno in CEL": {schema.GroupKind{Group: "policies.kyverno.io", Kind: "ValidatingPolicy"}, "in CEL"},
-		"a kind without a converter": {schema.GroupKind{Kind: "Pod"}, ""},
+		"a native policy": {
+			kind: schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "MutatingAdmissionPolicy"},
+			want: "MutatingAdmissionPolicies",
+		},
+		"a webhook configuration": {
+			kind: schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration"},
+		},
+		"a constraint of any kind": {
+			kind: schema.GroupKind{Group: "constraints.gatekeeper.sh", Kind: "K8sTeam"},
+			want: "Gatekeeper",
+		},
+		"a template": {
+			kind: schema.GroupKind{Group: "templates.gatekeeper.sh", Kind: "ConstraintTemplate"},
+			want: "Gatekeeper",
+		},
+		"another kind of the group": {kind: schema.GroupKind{Group: "templates.gatekeeper.sh", Kind: "Other"}},
+		"a policy of Kyverno": {
+			kind: schema.GroupKind{Group: "kyverno.io", Kind: "ClusterPolicy"},
+			want: "ClusterPolicies",
+		},
+		"a policy of Kyverno in CEL": {
+			kind: schema.GroupKind{Group: "policies.kyverno.io", Kind: "ValidatingPolicy"},
+			want: "in CEL",
+		},
+		"a kind without a converter": {kind: schema.GroupKind{Kind: "Pod"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -24,23 +24,91 @@ func TestChanges(t *testing.T) {
 		wantAny       bool
 		wantEmptied   bool
 	}{
-		"nothing":                 {before: tree{"a": tree{"b": list(int64(1), tree{"c": "d"})}}, after: tree{"a": tree{"b": list(int64(1), tree{"c": "d"})}}},
-		"a scalar":                {before: tree{"a": "b", "c": tree{"d": "e", "f": "g"}}, after: tree{"a": "b", "c": tree{"d": "x", "f": "g"}}, want: tree{"c": tree{"d": "x"}}, wantAny: true},
-		"an integer, a fraction":  {before: tree{"a": int64(1)}, after: tree{"a": 1.0}, want: tree{"a": 1.0}, wantAny: true},
-		"a field is gone":         {before: tree{"a": "b", "c": "d"}, after: tree{"a": "b"}, wantAny: true},
-		"the last field is gone":  {before: tree{"a": tree{"b": "c"}}, after: tree{"a": tree{}}, want: tree{"a": tree{}}, wantAny: true, wantEmptied: true},
-		"a new object":            {before: tree{}, after: tree{"a": tree{"b": list("c")}}, want: tree{"a": tree{"b": list("c")}}, wantAny: true},
-		"a new object, empty":     {before: tree{}, after: tree{"a": tree{}}, want: tree{"a": tree{}}, wantAny: true, wantEmptied: true},
-		"empty within a new one":  {before: tree{}, after: tree{"a": list(tree{"b": tree{"c": false}})}, want: tree{"a": list(tree{"b": tree{"c": false}})}, wantAny: true, wantEmptied: true},
-		"empty as before":         {before: tree{"a": tree{}, "b": "c"}, after: tree{"a": tree{}, "b": "d"}, want: tree{"b": "d"}, wantAny: true},
-		"empty in another way":    {before: tree{"a": ""}, after: tree{"a": false}, want: tree{"a": false}, wantAny: true},
-		"null for nothing":        {before: tree{}, after: tree{"a": nil}, want: tree{"a": nil}, wantAny: true, wantEmptied: true},
-		"a list for an object":    {before: tree{"a": tree{"b": "c"}}, after: tree{"a": list("b")}, want: tree{"a": list("b")}, wantAny: true},
-		"an object for a scalar":  {before: tree{"a": "b"}, after: tree{"a": tree{"b": "c"}}, want: tree{"a": tree{"b": "c"}}, wantAny: true},
-		"an element":              {before: tree{"a": list(tree{"b": "c"}, tree{"d": "e"}, "f", list("g"))}, after: tree{"a": list(tree{"b": "c"}, tree{"d": "x"}, "f", list("g"))}, want: tree{"a": list(tree{}, tree{"d": "x"}, "f", list("g"))}, wantAny: true},
-		"one more element":        {before: tree{"a": list(tree{"b": "c"})}, after: tree{"a": list(tree{"b": "c"}, tree{"b": "d"})}, want: tree{"a": list(tree{}, tree{"b": "d"})}, wantAny: true},
-		"one element less":        {before: tree{"a": list("b", "c")}, after: tree{"a": list("b")}, wantAny: true},
-		"the last element leaves": {before: tree{"a": list("b")}, after: tree{"a": list()}, want: tree{"a": list()}, wantAny: true, wantEmptied: true},
+		"nothing": {
+			before: tree{"a": tree{"b": list(int64(1), tree{"c": "d"})}},
+			after:  tree{"a": tree{"b": list(int64(1), tree{"c": "d"})}},
+		},
+		"a scalar": {
+			before:  tree{"a": "b", "c": tree{"d": "e", "f": "g"}},
+			after:   tree{"a": "b", "c": tree{"d": "x", "f": "g"}},
+			want:    tree{"c": tree{"d": "x"}},
+			wantAny: true,
+		},
+		"an integer, a fraction": {before: tree{"a": int64(1)}, after: tree{"a": 1.0}, want: tree{"a": 1.0}, wantAny: true},
+		"a field is gone":        {before: tree{"a": "b", "c": "d"}, after: tree{"a": "b"}, wantAny: true},
+		"the last field is gone": {
+			before:      tree{"a": tree{"b": "c"}},
+			after:       tree{"a": tree{}},
+			want:        tree{"a": tree{}},
+			wantAny:     true,
+			wantEmptied: true,
+		},
+		"a new object": {
+			before:  tree{},
+			after:   tree{"a": tree{"b": list("c")}},
+			want:    tree{"a": tree{"b": list("c")}},
+			wantAny: true,
+		},
+		"a new object, empty": {
+			before:      tree{},
+			after:       tree{"a": tree{}},
+			want:        tree{"a": tree{}},
+			wantAny:     true,
+			wantEmptied: true,
+		},
+		"empty within a new one": {
+			before:      tree{},
+			after:       tree{"a": list(tree{"b": tree{"c": false}})},
+			want:        tree{"a": list(tree{"b": tree{"c": false}})},
+			wantAny:     true,
+			wantEmptied: true,
+		},
+		"empty as before": {
+			before:  tree{"a": tree{}, "b": "c"},
+			after:   tree{"a": tree{}, "b": "d"},
+			want:    tree{"b": "d"},
+			wantAny: true,
+		},
+		"empty in another way": {before: tree{"a": ""}, after: tree{"a": false}, want: tree{"a": false}, wantAny: true},
+		"null for nothing": {
+			before:      tree{},
+			after:       tree{"a": nil},
+			want:        tree{"a": nil},
+			wantAny:     true,
+			wantEmptied: true,
+		},
+		"a list for an object": {
+			before:  tree{"a": tree{"b": "c"}},
+			after:   tree{"a": list("b")},
+			want:    tree{"a": list("b")},
+			wantAny: true,
+		},
+		"an object for a scalar": {
+			before:  tree{"a": "b"},
+			after:   tree{"a": tree{"b": "c"}},
+			want:    tree{"a": tree{"b": "c"}},
+			wantAny: true,
+		},
+		"an element": {
+			before:  tree{"a": list(tree{"b": "c"}, tree{"d": "e"}, "f", list("g"))},
+			after:   tree{"a": list(tree{"b": "c"}, tree{"d": "x"}, "f", list("g"))},
+			want:    tree{"a": list(tree{}, tree{"d": "x"}, "f", list("g"))},
+			wantAny: true,
+		},
+		"one more element": {
+			before:  tree{"a": list(tree{"b": "c"})},
+			after:   tree{"a": list(tree{"b": "c"}, tree{"b": "d"})},
+			want:    tree{"a": list(tree{}, tree{"b": "d"})},
+			wantAny: true,
+		},
+		"one element less": {before: tree{"a": list("b", "c")}, after: tree{"a": list("b")}, wantAny: true},
+		"the last element leaves": {
+			before:      tree{"a": list("b")},
+			after:       tree{"a": list()},
+			want:        tree{"a": list()},
+			wantAny:     true,
+			wantEmptied: true,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -181,6 +249,9 @@ func changeObject(random *rand.Rand, object map[string]any) {
 }
 
 func anyValue(random *rand.Rand) any {
-	values := []any{"a", "", int64(1), int64(0), true, false, nil, map[string]any{}, map[string]any{"name": "a"}, map[string]any{"nope": int64(1)}, []any{}, []any{"a"}, []any{map[string]any{"name": "a"}}}
+	values := []any{
+		"a", "", int64(1), int64(0), true, false, nil, map[string]any{}, map[string]any{"name": "a"},
+		map[string]any{"nope": int64(1)}, []any{}, []any{"a"}, []any{map[string]any{"name": "a"}},
+	}
 	return values[random.IntN(len(values))]
 }

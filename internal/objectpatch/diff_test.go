@@ -13,29 +13,93 @@ import (
 
 func TestDiff(t *testing.T) {
 	tests := map[string]struct{ before, after, want string }{
-		"equal":                     {`{"a":[1,{"b":null}],"c":1.5}`, `{"c":1.5,"a":[1,{"b":null}]}`, `null`},
-		"add":                       {`{}`, `{"a":{"b":[1]}}`, `[{"op":"add","path":"/a","value":{"b":[1]}}]`},
-		"add null":                  {`{}`, `{"a":null}`, `[{"op":"add","path":"/a","value":null}]`},
-		"remove":                    {`{"a":1,"b":2}`, `{"b":2}`, `[{"op":"remove","path":"/a"}]`},
-		"null is not absent":        {`{"a":null}`, `{}`, `[{"op":"remove","path":"/a"}]`},
-		"replace by null":           {`{"a":1}`, `{"a":null}`, `[{"op":"replace","path":"/a","value":null}]`},
-		"replace within":            {`{"a":{"b":1,"c":2}}`, `{"a":{"b":1,"c":3}}`, `[{"op":"replace","path":"/a/c","value":3}]`},
-		"another kind":              {`{"a":{"b":1}}`, `{"a":[1]}`, `[{"op":"replace","path":"/a","value":[1]}]`},
-		"escapes":                   {`{}`, `{"a/b~c":1}`, `[{"op":"add","path":"/a~1b~0c","value":1}]`},
-		"empty key":                 {`{"":1}`, `{"":2}`, `[{"op":"replace","path":"/","value":2}]`},
-		"one number, two spellings": {`{"a":1,"b":2.0}`, `{"a":1.0,"b":2}`, `null`},
-		"large integers":            {`{"a":9007199254740993}`, `{"a":9007199254740992}`, `[{"op":"replace","path":"/a","value":9007199254740992}]`},
-		"large integer within":      {`{}`, `{"a":{"b":9007199254740993}}`, `[{"op":"add","path":"/a","value":{"b":9007199254740993}}]`},
-		"largest integer":           {`{"a":9223372036854775807}`, `{"a":9223372036854775808}`, `[{"op":"replace","path":"/a","value":9223372036854776000}]`},
-		"append":                    {`{"a":[1,2]}`, `{"a":[1,2,3,4]}`, `[{"op":"add","path":"/a/2","value":3},{"op":"add","path":"/a/3","value":4}]`},
-		"prepend":                   {`{"a":[1,2]}`, `{"a":[0,1,2]}`, `[{"op":"add","path":"/a/0","value":0}]`},
-		"insert":                    {`{"a":[1,2]}`, `{"a":[1,5,6,2]}`, `[{"op":"add","path":"/a/1","value":5},{"op":"add","path":"/a/2","value":6}]`},
-		"remove from the middle":    {`{"a":[1,2,3,4]}`, `{"a":[1,4]}`, `[{"op":"remove","path":"/a/1"},{"op":"remove","path":"/a/1"}]`},
-		"empty a list":              {`{"a":[1,2]}`, `{"a":[]}`, `[{"op":"remove","path":"/a/0"},{"op":"remove","path":"/a/0"}]`},
-		"change in an element":      {`{"a":[{"n":"x","v":1},{"n":"y"}]}`, `{"a":[{"n":"x","v":2},{"n":"y"}]}`, `[{"op":"replace","path":"/a/0/v","value":2}]`},
-		"insert on both sides":      {`{"a":[1,2,3]}`, `{"a":[0,1,2,4,3,5]}`, `[{"op":"add","path":"/a/0","value":0},{"op":"add","path":"/a/3","value":4},{"op":"add","path":"/a/5","value":5}]`},
-		"remove and insert":         {`{"a":[1,2,3,4,5]}`, `{"a":[2,3,9,4]}`, `[{"op":"remove","path":"/a/0"},{"op":"add","path":"/a/2","value":9},{"op":"remove","path":"/a/4"}]`},
-		"repeated":                  {`{"a":[1,1,1]}`, `{"a":[1,1]}`, `[{"op":"remove","path":"/a/2"}]`},
+		"equal": {
+			before: `{"a":[1,{"b":null}],"c":1.5}`,
+			after:  `{"c":1.5,"a":[1,{"b":null}]}`,
+			want:   `null`,
+		},
+		"add": {
+			before: `{}`,
+			after:  `{"a":{"b":[1]}}`,
+			want:   `[{"op":"add","path":"/a","value":{"b":[1]}}]`,
+		},
+		"add null":           {before: `{}`, after: `{"a":null}`, want: `[{"op":"add","path":"/a","value":null}]`},
+		"remove":             {before: `{"a":1,"b":2}`, after: `{"b":2}`, want: `[{"op":"remove","path":"/a"}]`},
+		"null is not absent": {before: `{"a":null}`, after: `{}`, want: `[{"op":"remove","path":"/a"}]`},
+		"replace by null": {
+			before: `{"a":1}`,
+			after:  `{"a":null}`,
+			want:   `[{"op":"replace","path":"/a","value":null}]`,
+		},
+		"replace within": {
+			before: `{"a":{"b":1,"c":2}}`,
+			after:  `{"a":{"b":1,"c":3}}`,
+			want:   `[{"op":"replace","path":"/a/c","value":3}]`,
+		},
+		"another kind": {
+			before: `{"a":{"b":1}}`,
+			after:  `{"a":[1]}`,
+			want:   `[{"op":"replace","path":"/a","value":[1]}]`,
+		},
+		"escapes":                   {before: `{}`, after: `{"a/b~c":1}`, want: `[{"op":"add","path":"/a~1b~0c","value":1}]`},
+		"empty key":                 {before: `{"":1}`, after: `{"":2}`, want: `[{"op":"replace","path":"/","value":2}]`},
+		"one number, two spellings": {before: `{"a":1,"b":2.0}`, after: `{"a":1.0,"b":2}`, want: `null`},
+		"large integers": {
+			before: `{"a":9007199254740993}`,
+			after:  `{"a":9007199254740992}`,
+			want:   `[{"op":"replace","path":"/a","value":9007199254740992}]`,
+		},
+		"large integer within": {
+			before: `{}`,
+			after:  `{"a":{"b":9007199254740993}}`,
+			want:   `[{"op":"add","path":"/a","value":{"b":9007199254740993}}]`,
+		},
+		"largest integer": {
+			before: `{"a":9223372036854775807}`,
+			after:  `{"a":9223372036854775808}`,
+			want:   `[{"op":"replace","path":"/a","value":9223372036854776000}]`,
+		},
+		"append": {
+			before: `{"a":[1,2]}`,
+			after:  `{"a":[1,2,3,4]}`,
+			want:   `[{"op":"add","path":"/a/2","value":3},{"op":"add","path":"/a/3","value":4}]`,
+		},
+		"prepend": {
+			before: `{"a":[1,2]}`,
+			after:  `{"a":[0,1,2]}`,
+			want:   `[{"op":"add","path":"/a/0","value":0}]`,
+		},
+		"insert": {
+			before: `{"a":[1,2]}`,
+			after:  `{"a":[1,5,6,2]}`,
+			want:   `[{"op":"add","path":"/a/1","value":5},{"op":"add","path":"/a/2","value":6}]`,
+		},
+		"remove from the middle": {
+			before: `{"a":[1,2,3,4]}`,
+			after:  `{"a":[1,4]}`,
+			want:   `[{"op":"remove","path":"/a/1"},{"op":"remove","path":"/a/1"}]`,
+		},
+		"empty a list": {
+			before: `{"a":[1,2]}`,
+			after:  `{"a":[]}`,
+			want:   `[{"op":"remove","path":"/a/0"},{"op":"remove","path":"/a/0"}]`,
+		},
+		"change in an element": {
+			before: `{"a":[{"n":"x","v":1},{"n":"y"}]}`,
+			after:  `{"a":[{"n":"x","v":2},{"n":"y"}]}`,
+			want:   `[{"op":"replace","path":"/a/0/v","value":2}]`,
+		},
+		"insert on both sides": {
+			before: `{"a":[1,2,3]}`,
+			after:  `{"a":[0,1,2,4,3,5]}`,
+			want:   `[{"op":"add","path":"/a/0","value":0},{"op":"add","path":"/a/3","value":4},{"op":"add","path":"/a/5","value":5}]`,
+		},
+		"remove and insert": {
+			before: `{"a":[1,2,3,4,5]}`,
+			after:  `{"a":[2,3,9,4]}`,
+			want:   `[{"op":"remove","path":"/a/0"},{"op":"add","path":"/a/2","value":9},{"op":"remove","path":"/a/4"}]`,
+		},
+		"repeated": {before: `{"a":[1,1,1]}`, after: `{"a":[1,1]}`, want: `[{"op":"remove","path":"/a/2"}]`},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

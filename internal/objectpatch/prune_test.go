@@ -26,7 +26,10 @@ func TestCheckResultPrunesEmptyFields(t *testing.T) {
 			want: pod(map[string]any{"name": "x"}, map[string]any{"containers": containers}),
 		},
 		"false, deep in a list": {
-			in:   pod(map[string]any{}, map[string]any{"containers": []any{map[string]any{"name": "a", "tty": false, "args": []any{}}}, "hostNetwork": false}),
+			in: pod(map[string]any{}, map[string]any{
+				"containers":  []any{map[string]any{"name": "a", "tty": false, "args": []any{}}},
+				"hostNetwork": false,
+			}),
 			want: pod(map[string]any{}, map[string]any{"containers": []any{map[string]any{"name": "a"}}}),
 		},
 		"false behind a pointer stays": {
@@ -34,9 +37,12 @@ func TestCheckResultPrunesEmptyFields(t *testing.T) {
 			want: pod(map[string]any{}, map[string]any{"containers": containers, "automountServiceAccountToken": false}),
 		},
 		"empty before": {
-			before: pod(map[string]any{"creationTimestamp": nil, "labels": map[string]any{"a": "b"}}, map[string]any{"containers": []any{map[string]any{"name": "a", "tty": false}}}),
-			in:     pod(map[string]any{"creationTimestamp": nil, "labels": map[string]any{}}, map[string]any{"containers": []any{map[string]any{"name": "a", "tty": false, "stdin": false}}}),
-			want:   pod(map[string]any{"creationTimestamp": nil}, map[string]any{"containers": []any{map[string]any{"name": "a", "tty": false}}}),
+			before: pod(map[string]any{"creationTimestamp": nil, "labels": map[string]any{"a": "b"}},
+				map[string]any{"containers": []any{map[string]any{"name": "a", "tty": false}}}),
+			in: pod(map[string]any{"creationTimestamp": nil, "labels": map[string]any{}},
+				map[string]any{"containers": []any{map[string]any{"name": "a", "tty": false, "stdin": false}}}),
+			want: pod(map[string]any{"creationTimestamp": nil},
+				map[string]any{"containers": []any{map[string]any{"name": "a", "tty": false}}}),
 		},
 		"what the type does not know stays": {
 			before: pod(map[string]any{}, map[string]any{"containers": containers, "fromTheFuture": int64(1)}),

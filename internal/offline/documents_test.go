@@ -322,7 +322,8 @@ func rolesIn(t *testing.T, objects []load.Object) *roles {
 func (r *roles) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	for _, b := range r.bindings {
 		if b.Namespace != "" && b.Namespace != a.GetNamespace() || !slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool {
-			return s.Kind == rbacv1.UserKind && s.Name == a.GetUser().GetName() || s.Kind == rbacv1.GroupKind && slices.Contains(a.GetUser().GetGroups(), s.Name)
+			return s.Kind == rbacv1.UserKind && s.Name == a.GetUser().GetName() ||
+				s.Kind == rbacv1.GroupKind && slices.Contains(a.GetUser().GetGroups(), s.Name)
 		}) {
 			continue
 		}

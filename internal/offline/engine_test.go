@@ -38,7 +38,8 @@ func setUp(t testing.TB, text string, compiler *policy.Compiler) (*Engine, *Worl
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e, NewWorld(apis, in.Namespaces, in.Objects, Answers{{Verb: "override", Decision: Allow, User: "root"}, {Verb: "override", Decision: NoOpinion}})
+	return e, NewWorld(apis, in.Namespaces, in.Objects,
+		Answers{{Verb: "override", Decision: Allow, User: "root"}, {Verb: "override", Decision: NoOpinion}})
 }
 
 // whp returns a policy.
@@ -66,35 +67,142 @@ func TestEvaluate(t *testing.T) {
 		want               []string // policy, phase and decision
 		wantMessages       []string
 	}{
-		"denied":                      {given: whp("p", allPods, denyAll), object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}", want: []string{"p validate deny"}, wantMessages: []string{"WebhookPolicy 'p' denied request: denied"}},
-		"another resource":            {given: whp("p", allPods, denyAll), object: "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}"},
-		"a namespace selector":        {given: shop + whp("p", allPods, prod+denyAll), object: "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}}", want: []string{"p validate deny"}, wantMessages: []string{"WebhookPolicy 'p' denied request: denied"}},
-		"another namespace":           {given: shop + whp("p", allPods, prod+denyAll), object: "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: other}}"},
-		"an object selector":          {given: whp("p", allPods, "    objectSelector: {matchLabels: {a: b}}\n"+denyAll), object: "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {a: c}}}"},
-		"the selected old object":     {given: whp("p", allPods, "    objectSelector: {matchLabels: {a: b}}\n"+denyAll), object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}", old: "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {a: b}}}", want: []string{"p validate deny"}, wantMessages: []string{"WebhookPolicy 'p' denied request: denied"}},
-		"an exempt namespace":         {given: whp("p", allPods, denyAll), object: "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: kube-system}}"},
-		"an exempt Namespace":         {given: whp("p", anything, denyAll), object: "{apiVersion: v1, kind: Namespace, metadata: {name: kube-system}}"},
-		"a guarded resource":          {given: whp("p", anything, denyAll), object: "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: a}}"},
-		"a wildcard":                  {given: whp("p", anything, denyAll), object: "{apiVersion: v1, kind: Node, metadata: {name: a}}", want: []string{"p validate deny"}, wantMessages: []string{"WebhookPolicy 'p' denied request: denied"}},
-		"a param":                     {given: param + whp("p", deployments, withParam), object: "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {replicas: 4}}", want: []string{"p validate deny"}, wantMessages: []string{"WebhookPolicy 'p' with binding 'b' denied request: at most 3"}},
-		"a missing param":             {given: whp("p", deployments, withParam), object: "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {replicas: 1}}", want: []string{"p validate error"}, wantMessages: []string{"WebhookPolicy 'p' with binding 'b' denied request: failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"}},
-		"a custom resource":           {given: widgets + whp("p", "[{apiGroups: [example.com], apiVersions: [v1], resources: [widgets], operations: [CREATE]}]", denyAll), object: "{apiVersion: example.com/v1, kind: Widget, metadata: {name: a}}", want: []string{"p validate deny"}, wantMessages: []string{"WebhookPolicy 'p' denied request: denied"}},
-		"a delete":                    {given: whp("p", allPods, "  validations: [{expression: 'object == null && oldObject.metadata.name == \"b\"', message: denied}]"), old: "{apiVersion: v1, kind: Pod, metadata: {name: a}}", want: []string{"p validate deny"}, wantMessages: []string{"WebhookPolicy 'p' denied request: denied"}},
-		"an authorizer that says no":  {given: whp("p", allPods, "  validations: [{expression: 'authorizer.group(\"x\").resource(\"y\").check(\"override\").allowed()', message: ask}]"), object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}", want: []string{"p validate deny"}, wantMessages: []string{"WebhookPolicy 'p' denied request: ask"}},
-		"an authorizer that says yes": {given: whp("p", allPods, "  validations: [{expression: 'authorizer.group(\"x\").resource(\"y\").check(\"override\").allowed()', message: ask}]"), object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}", options: userOptions("root"), want: []string{"p validate allow"}},
-		"an authorizer without answer": {given: whp("p", allPods, "  validations: [{expression: '!authorizer.group(\"x\").resource(\"y\").check(\"get\").allowed()'}]"), object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}", want: []string{"p validate error"},
-			wantMessages: []string{`WebhookPolicy 'p' denied request: asking for authorization: no answer is given for the check {user: "developer", verb: "get", group: "x", resource: "y"}`}},
-		"mutations first": {given: whp("p", allPods, setTeam+"\n  validations: [{expression: 'object.metadata.labels.team == \"a\"'}]"), object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}", want: []string{"p mutate mutate", "p validate allow"}},
-		"the order of mutations": {given: whp("late", allPods, "  order: 900\n"+setTeam) + whp("z-early", allPods, "  order: 1\n  mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/metadata/labels\", value: {\"early\": \"yes\"}}]'}}]"), object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+		"denied": {
+			given:        whp("p", allPods, denyAll),
+			object:       "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+			want:         []string{"p validate deny"},
+			wantMessages: []string{"WebhookPolicy 'p' denied request: denied"},
+		},
+		"another resource": {
+			given:  whp("p", allPods, denyAll),
+			object: "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}",
+		},
+		"a namespace selector": {
+			given:        shop + whp("p", allPods, prod+denyAll),
+			object:       "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}}",
+			want:         []string{"p validate deny"},
+			wantMessages: []string{"WebhookPolicy 'p' denied request: denied"},
+		},
+		"another namespace": {
+			given:  shop + whp("p", allPods, prod+denyAll),
+			object: "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: other}}",
+		},
+		"an object selector": {
+			given:  whp("p", allPods, "    objectSelector: {matchLabels: {a: b}}\n"+denyAll),
+			object: "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {a: c}}}",
+		},
+		"the selected old object": {
+			given:        whp("p", allPods, "    objectSelector: {matchLabels: {a: b}}\n"+denyAll),
+			object:       "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+			old:          "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {a: b}}}",
+			want:         []string{"p validate deny"},
+			wantMessages: []string{"WebhookPolicy 'p' denied request: denied"},
+		},
+		"an exempt namespace": {
+			given:  whp("p", allPods, denyAll),
+			object: "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: kube-system}}",
+		},
+		"an exempt Namespace": {
+			given:  whp("p", anything, denyAll),
+			object: "{apiVersion: v1, kind: Namespace, metadata: {name: kube-system}}",
+		},
+		"a guarded resource": {
+			given:  whp("p", anything, denyAll),
+			object: "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: a}}",
+		},
+		"a wildcard": {
+			given:        whp("p", anything, denyAll),
+			object:       "{apiVersion: v1, kind: Node, metadata: {name: a}}",
+			want:         []string{"p validate deny"},
+			wantMessages: []string{"WebhookPolicy 'p' denied request: denied"},
+		},
+		"a param": {
+			given:        param + whp("p", deployments, withParam),
+			object:       "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {replicas: 4}}",
+			want:         []string{"p validate deny"},
+			wantMessages: []string{"WebhookPolicy 'p' with binding 'b' denied request: at most 3"},
+		},
+		"a missing param": {
+			given:  whp("p", deployments, withParam),
+			object: "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {replicas: 1}}",
+			want:   []string{"p validate error"},
+			wantMessages: []string{
+				"WebhookPolicy 'p' with binding 'b' denied request: failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
+			},
+		},
+		"a custom resource": {
+			given: widgets + whp("p",
+				"[{apiGroups: [example.com], apiVersions: [v1], resources: [widgets], operations: [CREATE]}]", denyAll),
+			object:       "{apiVersion: example.com/v1, kind: Widget, metadata: {name: a}}",
+			want:         []string{"p validate deny"},
+			wantMessages: []string{"WebhookPolicy 'p' denied request: denied"},
+		},
+		"a delete": {
+			given: whp("p", allPods,
+				"  validations: [{expression: 'object == null && oldObject.metadata.name == \"b\"', message: denied}]"),
+			old:          "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+			want:         []string{"p validate deny"},
+			wantMessages: []string{"WebhookPolicy 'p' denied request: denied"},
+		},
+		"an authorizer that says no": {
+			given: whp("p", allPods,
+				"  validations: [{expression: 'authorizer.group(\"x\").resource(\"y\").check(\"override\").allowed()', message: ask}]"),
+			object:       "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+			want:         []string{"p validate deny"},
+			wantMessages: []string{"WebhookPolicy 'p' denied request: ask"},
+		},
+		"an authorizer that says yes": {
+			given:   whp("p", allPods, "  validations: [{expression: 'authorizer.group(\"x\").resource(\"y\").check(\"override\").allowed()', message: ask}]"),
+			object:  "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+			options: userOptions("root"),
+			want:    []string{"p validate allow"},
+		},
+		"an authorizer without answer": {given: whp("p", allPods,
+			"  validations: [{expression: '!authorizer.group(\"x\").resource(\"y\").check(\"get\").allowed()'}]"),
+			object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}", want: []string{"p validate error"},
+			wantMessages: []string{
+				`WebhookPolicy 'p' denied request: asking for authorization: no answer is given for the check {user: "developer", verb: "get", group: "x", resource: "y"}`,
+			}},
+		"mutations first": {
+			given:  whp("p", allPods, setTeam+"\n  validations: [{expression: 'object.metadata.labels.team == \"a\"'}]"),
+			object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+			want:   []string{"p mutate mutate", "p validate allow"},
+		},
+		"the order of mutations": {given: whp("late", allPods, "  order: 900\n"+setTeam) + whp("z-early", allPods,
+			"  order: 1\n  mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/metadata/labels\", value: {\"early\": \"yes\"}}]'}}]"), object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
 			want: []string{"z-early mutate mutate", "late mutate mutate"}},
-		"a mutation of a custom resource": {given: widgets + whp("p", "[{apiGroups: [example.com], apiVersions: [v1], resources: [widgets], operations: [CREATE]}]", "  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{spec: Object.spec{sizes: [\"xl\"]}}'}}]"),
+		"a mutation of a custom resource": {given: widgets + whp("p",
+			"[{apiGroups: [example.com], apiVersions: [v1], resources: [widgets], operations: [CREATE]}]",
+			"  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{spec: Object.spec{sizes: [\"xl\"]}}'}}]"),
 			object: "{apiVersion: example.com/v1, kind: Widget, metadata: {name: a}, spec: {sizes: [s]}}", want: []string{"p mutate mutate"}},
-		"a conversion": {given: whp("p", "[{apiGroups: [autoscaling], apiVersions: [v1], resources: [horizontalpodautoscalers], operations: [CREATE]}]", denyAll), object: "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: a}}", want: []string{"p validate error"},
-			wantMessages: []string{"the policy is for horizontalpodautoscalers of autoscaling/v1, and the object is in autoscaling/v2: an API server converts it, this program cannot; give the object in that version"}},
-		"a subresource": {given: whp("p", `[{apiGroups: [apps], apiVersions: [v1], resources: [deployments/scale], operations: [UPDATE]}]`, denyAll), object: "{apiVersion: autoscaling/v1, kind: Scale, metadata: {name: a}}", old: "{apiVersion: autoscaling/v1, kind: Scale, metadata: {name: a}}",
-			options: RequestOptions{Subresource: "scale", Resource: "deployments.apps"}, want: []string{"p validate deny"}, wantMessages: []string{"WebhookPolicy 'p' denied request: denied"}},
-		"a plugin":  {given: whp("p", allPods, "  plugin: {name: AlwaysDeny}"), object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}", want: []string{"p validate deny"}, wantMessages: []string{"WebhookPolicy 'p' denied request: pods \"a\" is forbidden: admission control is denying all modifications"}},
-		"a backend": {given: whp("p", allPods, "  backend: {type: Validating, url: 'https://hooks.example.com/', admissionReviewVersions: [v1], sideEffects: None}"), object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}", want: []string{"p validate backend"}},
+		"a conversion": {given: whp("p",
+			"[{apiGroups: [autoscaling], apiVersions: [v1], resources: [horizontalpodautoscalers], operations: [CREATE]}]",
+			denyAll), object: "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: a}}",
+			want: []string{"p validate error"},
+			wantMessages: []string{
+				"the policy is for horizontalpodautoscalers of autoscaling/v1, and the object is in autoscaling/v2: an API server converts it, this program cannot; give the object in that version",
+			}},
+		"a subresource": {given: whp("p",
+			`[{apiGroups: [apps], apiVersions: [v1], resources: [deployments/scale], operations: [UPDATE]}]`, denyAll),
+			object: "{apiVersion: autoscaling/v1, kind: Scale, metadata: {name: a}}",
+			old:    "{apiVersion: autoscaling/v1, kind: Scale, metadata: {name: a}}",
+			options: RequestOptions{
+				Subresource: "scale",
+				Resource:    "deployments.apps",
+			}, want: []string{"p validate deny"}, wantMessages: []string{"WebhookPolicy 'p' denied request: denied"}},
+		"a plugin": {
+			given:  whp("p", allPods, "  plugin: {name: AlwaysDeny}"),
+			object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+			want:   []string{"p validate deny"},
+			wantMessages: []string{
+				"WebhookPolicy 'p' denied request: pods \"a\" is forbidden: admission control is denying all modifications",
+			},
+		},
+		"a backend": {
+			given:  whp("p", allPods, "  backend: {type: Validating, url: 'https://hooks.example.com/', admissionReviewVersions: [v1], sideEffects: None}"),
+			object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+			want:   []string{"p validate backend"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +227,11 @@ func TestEvaluate(t *testing.T) {
 				if diff := cmp.Diff(tt.wantMessages, messages); diff != "" {
 					t.Errorf("messages (-want +got):\n%s", diff)
 				}
-				if denied := slices.ContainsFunc(got, func(o string) bool { return strings.HasSuffix(o, "deny") || strings.HasSuffix(o, "error") }); denied == result.Allowed {
+				if denied := slices.ContainsFunc(got,
+					func(o string) bool {
+						return strings.HasSuffix(o, "deny") ||
+							strings.HasSuffix(o, "error")
+					}); denied == result.Allowed {
 					t.Errorf("allowed = %t, and the outcomes are %v", result.Allowed, got)
 				}
 			}
@@ -163,12 +275,17 @@ func TestReinvocation(t *testing.T) {
 }
 
 func TestBackendAnswers(t *testing.T) {
-	e, w := setUp(t, whp("p", allPods, "  backend: {type: Validating, url: 'https://hooks.example.com/', admissionReviewVersions: [v1], sideEffects: None}"), policy.NewCompiler())
+	e, w := setUp(t, whp("p", allPods,
+		"  backend: {type: Validating, url: 'https://hooks.example.com/', admissionReviewVersions: [v1], sideEffects: None}"), policy.NewCompiler())
 	request, err := e.APIs.NewRequest(one(t, "{apiVersion: v1, kind: Pod, metadata: {name: a}}"), nil, RequestOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for decision, response := range map[policy.Decision]*admissionv1.AdmissionResponse{policy.DecisionAllow: {Allowed: true}, policy.DecisionDeny: {}, policy.DecisionError: nil} {
+	for decision, response := range map[policy.Decision]*admissionv1.AdmissionResponse{
+		policy.DecisionAllow: {Allowed: true},
+		policy.DecisionDeny:  {},
+		policy.DecisionError: nil,
+	} {
 		result, err := e.Evaluate(t.Context(), request, w, Options{Backend: func(string) *admissionv1.AdmissionResponse { return response }})
 		if err != nil {
 			t.Fatal(err)
@@ -190,17 +307,57 @@ func TestInvalidRequests(t *testing.T) {
 		options     RequestOptions
 		want        string
 	}{
-		"nothing":                  {want: "the request has neither an object nor an old object"},
-		"an unknown kind":          {object: "{apiVersion: example.com/v1, kind: Widget}", want: "stdin:1:30: kind: the kind Widget in example.com/v1 is not known: add its CustomResourceDefinition to the files, or correct apiVersion and kind"},
-		"two kinds":                {object: pod, old: "{apiVersion: v1, kind: Node, metadata: {name: a}}", want: "stdin:1:18: kind: the old object is a Node in v1, and the object a Pod in v1"},
-		"two names":                {object: pod, old: "{apiVersion: v1, kind: Pod, metadata: {name: b}}", want: `stdin:1:40: metadata.name: the old object has the name "b": the name of an object is immutable`},
-		"an update without old":    {object: pod, options: RequestOptions{Operation: admissionv1.Update}, want: "stdin:1:1: an UPDATE has an object and an oldObject"},
-		"a create with old":        {object: pod, old: pod, options: RequestOptions{Operation: admissionv1.Create}, want: "stdin:1:1: a CREATE has no oldObject"},
-		"a delete with both":       {object: pod, old: pod, options: RequestOptions{Operation: admissionv1.Delete}, want: "stdin:1:1: a DELETE has only an oldObject"},
-		"a namespace of a node":    {object: "{apiVersion: v1, kind: Node, metadata: {name: a, namespace: b}}", want: "stdin:1:50: metadata.namespace: nodes are cluster-scoped: remove the namespace"},
-		"an unknown subresource":   {object: pod, options: RequestOptions{Subresource: "foo"}, want: `stdin:1:18: kind: no resource has the subresource "foo" with the kind Pod in v1`},
-		"a resource without group": {object: "{apiVersion: autoscaling/v1, kind: Scale}", options: RequestOptions{Subresource: "scale", Resource: "deployments"}, want: `stdin:1:30: kind: the resource "deployments" has no subresource "scale" with the kind Scale: set resource to one of deployments.apps, replicasets.apps, replicationcontrollers, statefulsets.apps`},
-		"an ambiguous subresource": {object: "{apiVersion: autoscaling/v1, kind: Scale}", options: RequestOptions{Subresource: "scale"}, want: `stdin:1:30: kind: several resources have the subresource "scale": set resource to one of deployments.apps, replicasets.apps, replicationcontrollers, statefulsets.apps`},
+		"nothing": {want: "the request has neither an object nor an old object"},
+		"an unknown kind": {
+			object: "{apiVersion: example.com/v1, kind: Widget}",
+			want:   "stdin:1:30: kind: the kind Widget in example.com/v1 is not known: add its CustomResourceDefinition to the files, or correct apiVersion and kind",
+		},
+		"two kinds": {
+			object: pod,
+			old:    "{apiVersion: v1, kind: Node, metadata: {name: a}}",
+			want:   "stdin:1:18: kind: the old object is a Node in v1, and the object a Pod in v1",
+		},
+		"two names": {
+			object: pod,
+			old:    "{apiVersion: v1, kind: Pod, metadata: {name: b}}",
+			want:   `stdin:1:40: metadata.name: the old object has the name "b": the name of an object is immutable`,
+		},
+		"an update without old": {
+			object:  pod,
+			options: RequestOptions{Operation: admissionv1.Update},
+			want:    "stdin:1:1: an UPDATE has an object and an oldObject",
+		},
+		"a create with old": {
+			object:  pod,
+			old:     pod,
+			options: RequestOptions{Operation: admissionv1.Create},
+			want:    "stdin:1:1: a CREATE has no oldObject",
+		},
+		"a delete with both": {
+			object:  pod,
+			old:     pod,
+			options: RequestOptions{Operation: admissionv1.Delete},
+			want:    "stdin:1:1: a DELETE has only an oldObject",
+		},
+		"a namespace of a node": {
+			object: "{apiVersion: v1, kind: Node, metadata: {name: a, namespace: b}}",
+			want:   "stdin:1:50: metadata.namespace: nodes are cluster-scoped: remove the namespace",
+		},
+		"an unknown subresource": {
+			object:  pod,
+			options: RequestOptions{Subresource: "foo"},
+			want:    `stdin:1:18: kind: no resource has the subresource "foo" with the kind Pod in v1`,
+		},
+		"a resource without group": {
+			object:  "{apiVersion: autoscaling/v1, kind: Scale}",
+			options: RequestOptions{Subresource: "scale", Resource: "deployments"},
+			want:    `stdin:1:30: kind: the resource "deployments" has no subresource "scale" with the kind Scale: set resource to one of deployments.apps, replicasets.apps, replicationcontrollers, statefulsets.apps`,
+		},
+		"an ambiguous subresource": {
+			object:  "{apiVersion: autoscaling/v1, kind: Scale}",
+			options: RequestOptions{Subresource: "scale"},
+			want:    `stdin:1:30: kind: several resources have the subresource "scale": set resource to one of deployments.apps, replicasets.apps, replicationcontrollers, statefulsets.apps`,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -214,12 +371,30 @@ func TestInvalidRequests(t *testing.T) {
 
 func TestInvalidPolicies(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
-		"an unknown field":     {whp("p", allPods, "  validation: []"), "stdin:8:3: spec.validation: WebhookPolicy has no such field: correct or remove it"},
-		"a field of a binding": {whp("p", allPods, "  validationActions: [Deny]"), "stdin:8:3: spec.validationActions: WebhookPolicy has no such field: it belongs to a binding, move it to spec.bindings[0].validationActions"},
-		"an expression":        {whp("p", allPods, "  validations:\n  - expression: objekt.x"), "stdin:9:5: spec.validations[0].expression: p: "},
-		"the same name twice":  {whp("p", allPods, denyAll) + whp("p", allPods, denyAll), `stdin:12:12: metadata.name: the policy "p" is also at stdin:4:12: remove one of them`},
-		"another kind":         {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: Policy}", "stdin:1:46: kind: admission.ostiary.dev has no kind Policy in version v1alpha1: write kind: WebhookPolicy and apiVersion: admission.ostiary.dev/v1alpha1"},
-		"no name":              {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {}}", "stdin:1:67: metadata.name: the policy has no name: add it"},
+		"an unknown field": {
+			text: whp("p", allPods, "  validation: []"),
+			want: "stdin:8:3: spec.validation: WebhookPolicy has no such field: correct or remove it",
+		},
+		"a field of a binding": {
+			text: whp("p", allPods, "  validationActions: [Deny]"),
+			want: "stdin:8:3: spec.validationActions: WebhookPolicy has no such field: it belongs to a binding, move it to spec.bindings[0].validationActions",
+		},
+		"an expression": {
+			text: whp("p", allPods, "  validations:\n  - expression: objekt.x"),
+			want: "stdin:9:5: spec.validations[0].expression: p: ",
+		},
+		"the same name twice": {
+			text: whp("p", allPods, denyAll) + whp("p", allPods, denyAll),
+			want: `stdin:12:12: metadata.name: the policy "p" is also at stdin:4:12: remove one of them`,
+		},
+		"another kind": {
+			text: "{apiVersion: admission.ostiary.dev/v1alpha1, kind: Policy}",
+			want: "stdin:1:46: kind: admission.ostiary.dev has no kind Policy in version v1alpha1: write kind: WebhookPolicy and apiVersion: admission.ostiary.dev/v1alpha1",
+		},
+		"no name": {
+			text: "{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {}}",
+			want: "stdin:1:67: metadata.name: the policy has no name: add it",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -25,26 +25,73 @@ func TestExternalBundle(t *testing.T) {
 		wantReason Reason
 		wantError  string
 	}{
-		"one":                     {data: one, want: one},
-		"two":                     {data: join(string(one), string(other.CertificatePEM())), want: both},
-		"two in another order":    {data: join(string(other.CertificatePEM()), string(one)), want: both},
-		"one twice":               {data: join(string(one), string(one)), want: one},
-		"text around it":          {data: join("# the CA\r\n", string(one), "\n# the end"), want: one},
-		"a server's own":          {data: leaf.CertificatePEM(), want: leaf.CertificatePEM()},
-		"one of two expired":      {data: join(string(one), string(old.CertificatePEM())), want: EncodeCertificates(canonicalRoots(append(old.chain, ca.chain[0]))...)},
-		"nothing":                 {wantReason: ReasonEncoding, wantError: "empty: write at least one certificate in PEM"},
-		"white space":             {data: []byte(" \n\t"), wantReason: ReasonEncoding, wantError: "empty: write at least one certificate in PEM"},
-		"DER":                     {data: ca.chain[0].Raw, wantReason: ReasonEncoding, wantError: "not PEM: it contains no certificate"},
-		"expired":                 {data: old.CertificatePEM(), wantReason: ReasonValidity, wantError: "the certificate expired at 2019-09-03T12:00:00Z"},
-		"all expired":             {data: join(string(old.CertificatePEM()), string(mustCA(t, names, now.Add(-10*365*day)).CertificatePEM())), wantReason: ReasonValidity, wantError: "none of the 2 certificates is currently valid; the last one: the certificate expired at 2019-09-03T12:00:00Z"},
-		"not valid yet":           {data: mustCA(t, names, now.Add(48*time.Hour)).CertificatePEM(), wantReason: ReasonValidity, wantError: "the certificate is not valid before 2026-09-03T11:00:00Z"},
-		"a private key":           {data: join(string(one), string(key)), wantReason: ReasonKey, wantError: "it contains a private key: remove the key, a bundle contains only certificates"},
-		"a broken private key":    {data: join(string(one), "-----BEGIN RSA PRIVATE KEY-----\nAAAA"), wantReason: ReasonKey, wantError: "it contains a private key: remove the key, a bundle contains only certificates"},
-		"something else":          {data: join("-----BEGIN SECRET-----\nMA==\n-----END SECRET-----\n"), wantReason: ReasonEncoding, wantError: "block 1 is not a certificate"},
-		"an empty certificate":    {data: join(string(one), "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"), wantReason: ReasonEncoding, wantError: "block 2 is not a valid certificate"},
-		"a certificate cut short": {data: join(string(one), string(one[:len(one)-40])), wantReason: ReasonEncoding, wantError: "only 1 of 2 blocks are PEM"},
-		"too large":               {data: bytes.Repeat([]byte("\n"), 2<<20), wantReason: ReasonEncoding, wantError: "empty: write at least one certificate in PEM"},
-		"too large, with one":     {data: append(bytes.Repeat([]byte("\n"), 2<<20), one...), wantReason: ReasonEncoding, wantError: "the limit is 65536"},
+		"one":                  {data: one, want: one},
+		"two":                  {data: join(string(one), string(other.CertificatePEM())), want: both},
+		"two in another order": {data: join(string(other.CertificatePEM()), string(one)), want: both},
+		"one twice":            {data: join(string(one), string(one)), want: one},
+		"text around it":       {data: join("# the CA\r\n", string(one), "\n# the end"), want: one},
+		"a server's own":       {data: leaf.CertificatePEM(), want: leaf.CertificatePEM()},
+		"one of two expired": {
+			data: join(string(one), string(old.CertificatePEM())),
+			want: EncodeCertificates(canonicalRoots(append(old.chain, ca.chain[0]))...),
+		},
+		"nothing": {wantReason: ReasonEncoding, wantError: "empty: write at least one certificate in PEM"},
+		"white space": {
+			data:       []byte(" \n\t"),
+			wantReason: ReasonEncoding,
+			wantError:  "empty: write at least one certificate in PEM",
+		},
+		"DER": {data: ca.chain[0].Raw, wantReason: ReasonEncoding, wantError: "not PEM: it contains no certificate"},
+		"expired": {
+			data:       old.CertificatePEM(),
+			wantReason: ReasonValidity,
+			wantError:  "the certificate expired at 2019-09-03T12:00:00Z",
+		},
+		"all expired": {
+			data:       join(string(old.CertificatePEM()), string(mustCA(t, names, now.Add(-10*365*day)).CertificatePEM())),
+			wantReason: ReasonValidity,
+			wantError:  "none of the 2 certificates is currently valid; the last one: the certificate expired at 2019-09-03T12:00:00Z",
+		},
+		"not valid yet": {
+			data:       mustCA(t, names, now.Add(48*time.Hour)).CertificatePEM(),
+			wantReason: ReasonValidity,
+			wantError:  "the certificate is not valid before 2026-09-03T11:00:00Z",
+		},
+		"a private key": {
+			data:       join(string(one), string(key)),
+			wantReason: ReasonKey,
+			wantError:  "it contains a private key: remove the key, a bundle contains only certificates",
+		},
+		"a broken private key": {
+			data:       join(string(one), "-----BEGIN RSA PRIVATE KEY-----\nAAAA"),
+			wantReason: ReasonKey,
+			wantError:  "it contains a private key: remove the key, a bundle contains only certificates",
+		},
+		"something else": {
+			data:       join("-----BEGIN SECRET-----\nMA==\n-----END SECRET-----\n"),
+			wantReason: ReasonEncoding,
+			wantError:  "block 1 is not a certificate",
+		},
+		"an empty certificate": {
+			data:       join(string(one), "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"),
+			wantReason: ReasonEncoding,
+			wantError:  "block 2 is not a valid certificate",
+		},
+		"a certificate cut short": {
+			data:       join(string(one), string(one[:len(one)-40])),
+			wantReason: ReasonEncoding,
+			wantError:  "only 1 of 2 blocks are PEM",
+		},
+		"too large": {
+			data:       bytes.Repeat([]byte("\n"), 2<<20),
+			wantReason: ReasonEncoding,
+			wantError:  "empty: write at least one certificate in PEM",
+		},
+		"too large, with one": {
+			data:       append(bytes.Repeat([]byte("\n"), 2<<20), one...),
+			wantReason: ReasonEncoding,
+			wantError:  "the limit is 65536",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +103,8 @@ func TestExternalBundle(t *testing.T) {
 				return
 			}
 			var rejected *RejectedError
-			if !errors.As(err, &rejected) || rejected.Reason != tt.wantReason || !strings.HasSuffix(err.Error(), tt.wantError) || tt.wantError == "" {
+			if !errors.As(err, &rejected) || rejected.Reason != tt.wantReason ||
+				!strings.HasSuffix(err.Error(), tt.wantError) || tt.wantError == "" {
 				t.Errorf("error %v, want %s: %q", err, tt.wantReason, tt.wantError)
 			}
 		})

@@ -80,17 +80,26 @@ func TestIssuerDue(t *testing.T) {
 	leaf := mustIssue(t, a, epoch0)
 	later := epoch0.Add(day + time.Minute)
 	for name, tt := range map[string]struct{ got, want string }{
-		"none":                          {Issuer{}.NeedsRenewal(c, epoch0), "there is no usable CA"},
-		"new":                           {a.NeedsRenewal(c, epoch0), ""},
-		"just before half":              {a.NeedsRenewal(c, epoch0.Add(c.CARenewAfter-time.Second)), ""},
-		"half":                          {a.NeedsRenewal(c, epoch0.Add(c.CARenewAfter)), "the CA has reached its renewal age"},
-		"no leaf":                       {a.LeafDue(Pair{}, checks, c, epoch0), "no certificate"},
-		"new leaf":                      {a.LeafDue(leaf, checks, c, epoch0), ""},
-		"old leaf":                      {a.LeafDue(leaf, checks, c, epoch0.Add(c.LeafRenewAfter)), "the certificate has reached its renewal age"},
-		"fewer names":                   {a.LeafDue(mustIssueFor(t, a, "a.shop.svc", "checks.shop.svc"), checks, c, epoch0), "the names have changed"},
-		"a cross-certificate":           {b.LeafDue(leaf, checks, c, later), "the CA has changed"},
-		"no cross-certificate, at once": {lost.LeafDue(leaf, checks, c, later), ""},
-		"no cross-certificate, after the overlap": {lost.LeafDue(leaf, checks, c, epoch0.Add(day+c.Overlap)), "the CA has changed"},
+		"none":             {got: Issuer{}.NeedsRenewal(c, epoch0), want: "there is no usable CA"},
+		"new":              {got: a.NeedsRenewal(c, epoch0)},
+		"just before half": {got: a.NeedsRenewal(c, epoch0.Add(c.CARenewAfter-time.Second))},
+		"half":             {got: a.NeedsRenewal(c, epoch0.Add(c.CARenewAfter)), want: "the CA has reached its renewal age"},
+		"no leaf":          {got: a.LeafDue(Pair{}, checks, c, epoch0), want: "no certificate"},
+		"new leaf":         {got: a.LeafDue(leaf, checks, c, epoch0)},
+		"old leaf": {
+			got:  a.LeafDue(leaf, checks, c, epoch0.Add(c.LeafRenewAfter)),
+			want: "the certificate has reached its renewal age",
+		},
+		"fewer names": {
+			got:  a.LeafDue(mustIssueFor(t, a, "a.shop.svc", "checks.shop.svc"), checks, c, epoch0),
+			want: "the names have changed",
+		},
+		"a cross-certificate":           {got: b.LeafDue(leaf, checks, c, later), want: "the CA has changed"},
+		"no cross-certificate, at once": {got: lost.LeafDue(leaf, checks, c, later)},
+		"no cross-certificate, after the overlap": {
+			got:  lost.LeafDue(leaf, checks, c, epoch0.Add(day+c.Overlap)),
+			want: "the CA has changed",
+		},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: %q, want %q", name, tt.got, tt.want)
@@ -122,7 +131,8 @@ func TestReadIssuer(t *testing.T) {
 	if err != nil || got.CrossCertificate == nil || !got.Bundle(epoch0).Equal(b.Bundle(epoch0)) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if got, err = ReadIssuer(b.Pair.CertificatePEM(), key, EncodeCertificates(unrelated.Pair.Certificate()), cross); err != nil || got.CrossCertificate != nil {
+	if got, err = ReadIssuer(b.Pair.CertificatePEM(), key, EncodeCertificates(unrelated.Pair.Certificate()),
+		cross); err != nil || got.CrossCertificate != nil {
 		t.Errorf("a cross-certificate of another CA is used: %v, %v", got.CrossCertificate, err)
 	}
 	if _, err := ReadIssuer(a.Pair.CertificatePEM(), key, nil, nil); err == nil {

@@ -92,7 +92,14 @@ type model struct {
 }
 
 func newModel(t testing.TB, seed uint64, next machine) *model {
-	m := &model{t: t, r: mathrand.New(mathrand.NewPCG(seed, 1)), next: next, now: epoch0, verified: map[string]error{}, lag: config().Overlap - ClockTolerance}
+	m := &model{
+		t:        t,
+		r:        mathrand.New(mathrand.NewPCG(seed, 1)),
+		next:     next,
+		now:      epoch0,
+		verified: map[string]error{},
+		lag:      config().Overlap - ClockTolerance,
+	}
 	m.begin()
 	return m
 }
@@ -238,7 +245,14 @@ func (m *model) decide(i int) {
 	if (a.Kind == Retire || a.CrossCertified) && m.leaders[i].skew.Abs() > 10*time.Minute {
 		m.fail("I7: %s by a clock that is off by %s", a.Kind, m.leaders[i].skew)
 	}
-	m.leaders[i].pending = &decision{action: a, state: next, ca: m.ca, serving: m.serving, known: m.knownEpoch(), memory: o.Memory.Serving.Paths}
+	m.leaders[i].pending = &decision{
+		action:  a,
+		state:   next,
+		ca:      m.ca,
+		serving: m.serving,
+		known:   m.knownEpoch(),
+		memory:  o.Memory.Serving.Paths,
+	}
 }
 
 // write is a compare-and-swap of one Secret.
@@ -296,14 +310,17 @@ func (m *model) knownEpoch() int64 {
 
 func equalAuthority(a, b Authority) bool {
 	return a.Epoch == b.Epoch && sameCertificate(a.Pair.Certificate(), b.Pair.Certificate()) && sameCertificate(a.Previous, b.Previous) &&
-		sameCertificate(a.CrossCertificate, b.CrossCertificate) && a.PreviousRemoved.Equal(b.PreviousRemoved) && a.LastRequest == b.LastRequest && a.Path == b.Path
+		sameCertificate(a.CrossCertificate, b.CrossCertificate) && a.PreviousRemoved.Equal(b.PreviousRemoved) &&
+		a.LastRequest == b.LastRequest && a.Path == b.Path
 }
 
 func (m *model) putServing(i int, d *decision) {
 	next := d.state.Serving
 	m.logf("leader %d writes the leaf of epoch %d and %d roots of epoch %d", i, next.Epoch, len(next.Bundle.roots), next.TrustEpoch)
 	old := m.stored.Serving
-	if !m.servingGone && sameCertificate(old.Pair.Certificate(), next.Pair.Certificate()) && old.Bundle.Equal(next.Bundle) && old.Epoch == next.Epoch && old.TrustEpoch == next.TrustEpoch && slices.Equal(old.Paths, next.Paths) {
+	if !m.servingGone && sameCertificate(old.Pair.Certificate(), next.Pair.Certificate()) &&
+		old.Bundle.Equal(next.Bundle) && old.Epoch == next.Epoch && old.TrustEpoch == next.TrustEpoch &&
+		slices.Equal(old.Paths, next.Paths) {
 		m.fail("I6: a write of the leaf that changes nothing")
 	}
 	if n := len(next.Bundle.roots); n < 1 || n > 2 {
@@ -329,7 +346,8 @@ func (m *model) putServing(i int, d *decision) {
 func (m *model) register(i, j int) {
 	own := m.replicas[i].state.Serving
 	have := m.configs[j][len(m.configs[j])-1]
-	if len(own.Bundle.roots) == 0 || own.TrustEpoch < have.epoch || own.TrustEpoch == have.epoch && own.Bundle.Equal(have.bundle) && own.Path() == have.path {
+	if len(own.Bundle.roots) == 0 || own.TrustEpoch < have.epoch ||
+		own.TrustEpoch == have.epoch && own.Bundle.Equal(have.bundle) && own.Path() == have.path {
 		return
 	}
 	m.configs[j] = append(m.configs[j], version{bundle: own.Bundle, path: own.Path(), epoch: own.TrustEpoch, at: m.now})
@@ -460,7 +478,8 @@ func (m *model) restorable(stored bool) bool {
 	if stored {
 		return !m.servingGone && !m.stored.Serving.Pair.IsZero()
 	}
-	latest := slices.MaxFunc(m.replicas[:], func(a, b modelReplica) int { return cmp.Compare(a.state.Serving.Epoch, b.state.Serving.Epoch) }).state.Serving.Epoch
+	latest := slices.MaxFunc(m.replicas[:],
+		func(a, b modelReplica) int { return cmp.Compare(a.state.Serving.Epoch, b.state.Serving.Epoch) }).state.Serving.Epoch
 	return !slices.ContainsFunc(m.replicas[:modelLeaders], func(r modelReplica) bool {
 		return r.state.Presented().IsZero() || r.state.Serving.Epoch < latest
 	})

@@ -34,35 +34,109 @@ func TestNext(t *testing.T) {
 		now   time.Time
 		want  []Kind
 	}{
-		"fresh":                           {fresh, names, epoch0, nil},
-		"names reordered":                 {fresh, Names{DNS: names.DNS, IPs: append(names.IPs, names.IPs...)}, epoch0, nil},
-		"just before day 60":              {fresh, names, epoch0.Add(60*day - time.Second), nil},
-		"day 60":                          {fresh, names, epoch0.Add(60 * day), []Kind{IssueLeaf}},
-		"leaf expired":                    {fresh, names, epoch0.Add(100 * day), []Kind{IssueLeaf}},
-		"clock behind":                    {fresh, names, epoch0.Add(-30 * time.Minute), nil},
-		"all clocks far behind":           {fresh, names, epoch0.Add(-2 * time.Hour), rotated},
-		"half of CA life":                 {fresh, names, epoch0.Add(defaultCALifetime / 2), append([]Kind{IssueLeaf}, rotated...)},
-		"CA expired":                      {fresh, names, epoch0.Add(defaultCALifetime + time.Second), []Kind{CreateCA, IssueLeaf, PublishBundle}},
-		"leaf missing":                    {with(func(s *State) { s.Serving.Pair = Pair{} }), names, epoch0, []Kind{IssueLeaf}},
-		"serving missing":                 {with(func(s *State) { s.Serving = Serving{} }), names, epoch0, []Kind{IssueLeaf}},
-		"bundle missing":                  {with(func(s *State) { s.Serving.Bundle = Bundle{} }), names, epoch0, []Kind{PublishBundle}},
-		"bundle with an unrelated CA":     {with(func(s *State) { s.Serving.Bundle = mustBundle(t, s.CA.Pair, second) }), names, epoch0, []Kind{PublishBundle}},
-		"epoch of serving missing":        {with(func(s *State) { s.Serving.Epoch = 0 }), names, epoch0, []Kind{PublishBundle}},
-		"CA missing":                      {with(func(s *State) { s.CA = Authority{} }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"CA restored from a copy":         {with(func(s *State) { s.Serving.Epoch, s.Serving.TrustEpoch = 2, 2 }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"CA replaced by an unrelated one": {with(func(s *State) { s.CA.Pair = second }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"a leaf in the CA's place":        {with(func(s *State) { s.CA.Pair = s.Serving.Pair }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"a name more":                     {fresh, more, epoch0, rotated},
-		"a name less":                     {fresh, fewer, epoch0, []Kind{IssueLeaf}},
-		"highest epoch":                   {with(func(s *State) { s.CA, s.Serving.Epoch = Authority{}, MaxEpoch }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"previous is a leaf":              {with(func(s *State) { s.CA.Previous = s.Serving.Pair.Certificate() }), names, epoch0, []Kind{Retire}},
+		"fresh": {state: fresh, names: names, now: epoch0},
+		"names reordered": {
+			state: fresh,
+			names: Names{DNS: names.DNS, IPs: append(names.IPs, names.IPs...)},
+			now:   epoch0,
+		},
+		"just before day 60":    {state: fresh, names: names, now: epoch0.Add(60*day - time.Second)},
+		"day 60":                {state: fresh, names: names, now: epoch0.Add(60 * day), want: []Kind{IssueLeaf}},
+		"leaf expired":          {state: fresh, names: names, now: epoch0.Add(100 * day), want: []Kind{IssueLeaf}},
+		"clock behind":          {state: fresh, names: names, now: epoch0.Add(-30 * time.Minute)},
+		"all clocks far behind": {state: fresh, names: names, now: epoch0.Add(-2 * time.Hour), want: rotated},
+		"half of CA life": {
+			state: fresh,
+			names: names,
+			now:   epoch0.Add(defaultCALifetime / 2),
+			want:  append([]Kind{IssueLeaf}, rotated...),
+		},
+		"CA expired": {
+			state: fresh,
+			names: names,
+			now:   epoch0.Add(defaultCALifetime + time.Second),
+			want:  []Kind{CreateCA, IssueLeaf, PublishBundle},
+		},
+		"leaf missing": {
+			state: with(func(s *State) { s.Serving.Pair = Pair{} }),
+			names: names,
+			now:   epoch0,
+			want:  []Kind{IssueLeaf},
+		},
+		"serving missing": {
+			state: with(func(s *State) { s.Serving = Serving{} }),
+			names: names,
+			now:   epoch0,
+			want:  []Kind{IssueLeaf},
+		},
+		"bundle missing": {
+			state: with(func(s *State) { s.Serving.Bundle = Bundle{} }),
+			names: names,
+			now:   epoch0,
+			want:  []Kind{PublishBundle},
+		},
+		"bundle with an unrelated CA": {
+			state: with(func(s *State) { s.Serving.Bundle = mustBundle(t, s.CA.Pair, second) }),
+			names: names,
+			now:   epoch0,
+			want:  []Kind{PublishBundle},
+		},
+		"epoch of serving missing": {
+			state: with(func(s *State) { s.Serving.Epoch = 0 }),
+			names: names,
+			now:   epoch0,
+			want:  []Kind{PublishBundle},
+		},
+		"CA missing": {
+			state: with(func(s *State) { s.CA = Authority{} }),
+			names: names,
+			now:   epoch0,
+			want:  []Kind{CreateCA, PublishBundle},
+		},
+		"CA restored from a copy": {
+			state: with(func(s *State) { s.Serving.Epoch, s.Serving.TrustEpoch = 2, 2 }),
+			names: names,
+			now:   epoch0,
+			want:  []Kind{CreateCA, PublishBundle},
+		},
+		"CA replaced by an unrelated one": {
+			state: with(func(s *State) { s.CA.Pair = second }),
+			names: names,
+			now:   epoch0,
+			want:  []Kind{CreateCA, PublishBundle},
+		},
+		"a leaf in the CA's place": {
+			state: with(func(s *State) { s.CA.Pair = s.Serving.Pair }),
+			names: names,
+			now:   epoch0,
+			want:  []Kind{CreateCA, PublishBundle},
+		},
+		"a name more": {state: fresh, names: more, now: epoch0, want: rotated},
+		"a name less": {state: fresh, names: fewer, now: epoch0, want: []Kind{IssueLeaf}},
+		"highest epoch": {
+			state: with(func(s *State) { s.CA, s.Serving.Epoch = Authority{}, MaxEpoch }),
+			names: names,
+			now:   epoch0,
+			want:  []Kind{CreateCA, PublishBundle},
+		},
+		"previous is a leaf": {
+			state: with(func(s *State) { s.CA.Previous = s.Serving.Pair.Certificate() }),
+			names: names,
+			now:   epoch0,
+			want:  []Kind{Retire},
+		},
 		"previous of an older version, not needed": {
-			with(func(s *State) {
+			state: with(func(s *State) {
 				s.CA.Previous, s.Serving.Bundle = second.Certificate(), mustBundle(t, s.CA.Pair, second)
 			}),
-			names, epoch0, []Kind{Retire, PublishBundle},
+			names: names, now: epoch0, want: []Kind{Retire, PublishBundle},
 		},
-		"previous expired": {with(func(s *State) { s.CA.Previous = expiring.Certificate() }), names, epoch0.Add(2 * day), []Kind{Retire}},
+		"previous expired": {
+			state: with(func(s *State) { s.CA.Previous = expiring.Certificate() }),
+			names: names,
+			now:   epoch0.Add(2 * day),
+			want:  []Kind{Retire},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +243,11 @@ func TestCrossCertificate(t *testing.T) {
 	}
 	minted := step(first, CreateCA)
 	served := step(minted, IssueLeaf)
-	for name, bundle := range map[string]Bundle{"before": first.Serving.Bundle, "between": served.Serving.Bundle, "after": mustBundle(t, minted.CA.Pair)} {
+	for name, bundle := range map[string]Bundle{
+		"before":  first.Serving.Bundle,
+		"between": served.Serving.Bundle,
+		"after":   mustBundle(t, minted.CA.Pair),
+	} {
 		if err := served.Serving.Pair.Check(bundle, names, now); err != nil {
 			t.Errorf("the new leaf under the bundle %s: %v", name, err)
 		}
@@ -195,18 +273,21 @@ func TestCrossCertificate(t *testing.T) {
 	again := func(now time.Time) Action {
 		return Next(steady, asked(steady, now, func(o *Observed) { o.Request = "once more" }), names, config())
 	}
-	if a := again(now.Add(15*time.Minute - time.Second)); a.Kind != Wait || a.Reason != "a rotation was requested, but API servers may still have the bundle before the last rotation until 2026-09-01T13:15:00Z" {
+	if a := again(now.Add(15*time.Minute - time.Second)); a.Kind != Wait ||
+		a.Reason != "a rotation was requested, but API servers may still have the bundle before the last rotation until 2026-09-01T13:15:00Z" {
 		t.Errorf("too soon after the last: %+v", a)
 	}
 	if a := again(now.Add(15 * time.Minute)); a.Kind != Wait || !strings.Contains(a.Reason, "API servers may still call the previous path") {
 		t.Errorf("while the path before is accepted: %+v", a)
 	}
-	steady, _ = runUntilWait(t, steady, names, config(), func(s State) Observed { return steadyObservedFor(s, now.Add(15*time.Minute), config().Overlap) })
+	steady, _ = runUntilWait(t, steady, names, config(),
+		func(s State) Observed { return steadyObservedFor(s, now.Add(15*time.Minute), config().Overlap) })
 	if a := again(now.Add(15 * time.Minute)); a.Kind != CreateCA || !a.CrossCertified {
 		t.Errorf("after the overlap: %+v", a)
 	}
 	renewed, kinds := runUntilSteady(t, steady, names, config(), now.Add(60*day))
-	if diff := cmp.Diff([]Kind{IssueLeaf}, kinds); diff != "" || renewed.Serving.Pair.Check(first.Serving.Bundle, names, now.Add(60*day)) != nil {
+	if diff := cmp.Diff([]Kind{IssueLeaf}, kinds); diff != "" ||
+		renewed.Serving.Pair.Check(first.Serving.Bundle, names, now.Add(60*day)) != nil {
 		t.Errorf("clients that trust the previous CA must accept a renewed leaf: %s", diff)
 	}
 }
@@ -226,17 +307,49 @@ func TestMemory(t *testing.T) {
 		change func(*State)
 		want   []Kind
 	}{
-		"CA lost":                            {known, func(s *State) { s.CA = Authority{} }, []Kind{RestoreCA}},
-		"unrelated CA":                       {known, func(s *State) { s.CA = unrelated.CA }, []Kind{RestoreCA}},
-		"CA of before":                       {minted, func(*State) {}, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
-		"the previous CA is gone":            {minted, func(s *State) { s.CA = minted.CA; s.CA.Previous = nil }, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
-		"the cross-certificate is missing":   {minted, func(s *State) { s.CA = minted.CA; s.CA.CrossCertificate = nil }, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
-		"another leader went on":             {known, func(s *State) { s.CA = minted.CA }, []Kind{IssueLeaf, Retire, PublishBundle}},
-		"another leader ended it":            {minted, func(s *State) { s.CA = minted.CA; s.CA.Previous, s.CA.PreviousRemoved = nil, epoch0 }, []Kind{IssueLeaf, PublishBundle}},
-		"serving lost":                       {known, func(s *State) { s.Serving = Serving{} }, []Kind{IssueLeaf}},
-		"unrelated serving":                  {known, func(s *State) { s.Serving = unrelated.Serving }, []Kind{IssueLeaf, PublishBundle}},
-		"everything lost":                    {known, func(s *State) { *s = State{} }, []Kind{RestoreCA, IssueLeaf}},
-		"CA lost for good, then serving too": {State{Serving: known.Serving}, func(s *State) { *s = State{} }, []Kind{CreateCA, RestoreLeaf, PublishBundle}},
+		"CA lost":      {memory: known, change: func(s *State) { s.CA = Authority{} }, want: []Kind{RestoreCA}},
+		"unrelated CA": {memory: known, change: func(s *State) { s.CA = unrelated.CA }, want: []Kind{RestoreCA}},
+		"CA of before": {memory: minted, change: func(*State) {}, want: []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
+		"the previous CA is gone": {
+			memory: minted,
+			change: func(s *State) { s.CA = minted.CA; s.CA.Previous = nil },
+			want:   []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle},
+		},
+		"the cross-certificate is missing": {
+			memory: minted,
+			change: func(s *State) { s.CA = minted.CA; s.CA.CrossCertificate = nil },
+			want:   []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle},
+		},
+		"another leader went on": {
+			memory: known,
+			change: func(s *State) { s.CA = minted.CA },
+			want:   []Kind{IssueLeaf, Retire, PublishBundle},
+		},
+		"another leader ended it": {
+			memory: minted,
+			change: func(s *State) { s.CA = minted.CA; s.CA.Previous, s.CA.PreviousRemoved = nil, epoch0 },
+			want:   []Kind{IssueLeaf, PublishBundle},
+		},
+		"serving lost": {
+			memory: known,
+			change: func(s *State) { s.Serving = Serving{} },
+			want:   []Kind{IssueLeaf},
+		},
+		"unrelated serving": {
+			memory: known,
+			change: func(s *State) { s.Serving = unrelated.Serving },
+			want:   []Kind{IssueLeaf, PublishBundle},
+		},
+		"everything lost": {
+			memory: known,
+			change: func(s *State) { *s = State{} },
+			want:   []Kind{RestoreCA, IssueLeaf},
+		},
+		"CA lost for good, then serving too": {
+			memory: State{Serving: known.Serving},
+			change: func(s *State) { *s = State{} },
+			want:   []Kind{CreateCA, RestoreLeaf, PublishBundle},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -30,25 +30,85 @@ func TestPaths(t *testing.T) {
 		observed Observed
 		want     []string
 	}{
-		"the first":                          {state(a), Observed{}, []string{a}},
-		"steady":                             {state(a, a), Observed{Replicas: all, Published: steady}, []string{a}},
-		"the next is accepted first":         {state(b, a), Observed{Replicas: all, Published: steady}, []string{a, b}},
-		"not registered during a rotation":   {rotating, Observed{Replicas: all, Published: steady}, []string{a, b}},
-		"not known to a replica":             {state(b, a, b), Observed{Replicas: append([]Replica{{Epoch: 1}}, all...)}, []string{a, b}},
-		"no replica is known":                {state(b, a, b), Observed{}, []string{a, b}},
-		"registered":                         {state(b, a, b), Observed{Replicas: all}, []string{b, a}},
-		"the one before is kept":             {state(b, b, a), Observed{Replicas: all, Published: Publication{Current: true, For: config().Overlap - time.Second}}, []string{b, a}},
-		"not every configuration has it":     {state(b, b, a), Observed{Replicas: all, Published: Publication{For: time.Hour}}, []string{b, a}},
-		"the one before is dropped":          {state(b, b, a), Observed{Replicas: all, Published: steady}, []string{b}},
-		"the Secret is lost":                 {state(b), Observed{Memory: State{Serving: Serving{Paths: []string{b, a}}}}, []string{b, a}},
-		"the Secret and the memory are lost": {state(b), Observed{Published: Publication{Paths: []string{a}}}, []string{a, b}},
-		"everything is lost, two are in use": {state(c), Observed{Published: Publication{Paths: []string{a, b}}}, []string{a, b, c}},
-		"the Secret is restored from a copy": {state(c, a), Observed{Published: Publication{Paths: []string{c}}}, []string{c}},
-		"several are kept":                   {state(c, a, b, c), Observed{Replicas: all}, []string{c, a, b}},
-		"several are dropped":                {state(c, a, b, c), Observed{Published: steady}, []string{a, c}},
-		"the CA was lost again and again":    {state(e, a, b, c, d), Observed{}, []string{a, b, c, d}},
-		"and there is room again":            {state(e, a, b, c, d), Observed{Published: steady}, []string{a, e}},
-		"one of several paths is edited":     {state(a, a), Observed{Published: Publication{Paths: []string{a, b}}}, []string{a}},
+		"the first": {state: state(a), observed: Observed{}, want: []string{a}},
+		"steady": {
+			state:    state(a, a),
+			observed: Observed{Replicas: all, Published: steady},
+			want:     []string{a},
+		},
+		"the next is accepted first": {
+			state:    state(b, a),
+			observed: Observed{Replicas: all, Published: steady},
+			want:     []string{a, b},
+		},
+		"not registered during a rotation": {
+			state:    rotating,
+			observed: Observed{Replicas: all, Published: steady},
+			want:     []string{a, b},
+		},
+		"not known to a replica": {
+			state:    state(b, a, b),
+			observed: Observed{Replicas: append([]Replica{{Epoch: 1}}, all...)},
+			want:     []string{a, b},
+		},
+		"no replica is known": {state: state(b, a, b), observed: Observed{}, want: []string{a, b}},
+		"registered":          {state: state(b, a, b), observed: Observed{Replicas: all}, want: []string{b, a}},
+		"the one before is kept": {
+			state:    state(b, b, a),
+			observed: Observed{Replicas: all, Published: Publication{Current: true, For: config().Overlap - time.Second}},
+			want:     []string{b, a},
+		},
+		"not every configuration has it": {
+			state:    state(b, b, a),
+			observed: Observed{Replicas: all, Published: Publication{For: time.Hour}},
+			want:     []string{b, a},
+		},
+		"the one before is dropped": {
+			state:    state(b, b, a),
+			observed: Observed{Replicas: all, Published: steady},
+			want:     []string{b},
+		},
+		"the Secret is lost": {
+			state:    state(b),
+			observed: Observed{Memory: State{Serving: Serving{Paths: []string{b, a}}}},
+			want:     []string{b, a},
+		},
+		"the Secret and the memory are lost": {
+			state:    state(b),
+			observed: Observed{Published: Publication{Paths: []string{a}}},
+			want:     []string{a, b},
+		},
+		"everything is lost, two are in use": {
+			state:    state(c),
+			observed: Observed{Published: Publication{Paths: []string{a, b}}},
+			want:     []string{a, b, c},
+		},
+		"the Secret is restored from a copy": {
+			state:    state(c, a),
+			observed: Observed{Published: Publication{Paths: []string{c}}},
+			want:     []string{c},
+		},
+		"several are kept": {
+			state:    state(c, a, b, c),
+			observed: Observed{Replicas: all},
+			want:     []string{c, a, b},
+		},
+		"several are dropped": {
+			state:    state(c, a, b, c),
+			observed: Observed{Published: steady},
+			want:     []string{a, c},
+		},
+		"the CA was lost again and again": {state: state(e, a, b, c, d), observed: Observed{}, want: []string{a, b, c, d}},
+		"and there is room again": {
+			state:    state(e, a, b, c, d),
+			observed: Observed{Published: steady},
+			want:     []string{a, e},
+		},
+		"one of several paths is edited": {
+			state:    state(a, a),
+			observed: Observed{Published: Publication{Paths: []string{a, b}}},
+			want:     []string{a},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, tc.state.paths(tc.observed, config())); diff != "" {

@@ -79,27 +79,55 @@ func TestParseRefuses(t *testing.T) {
 		data    []byte
 		wantErr string
 	}{
-		"nothing":               {asCerts, nil, "empty"},
-		"spaces":                {asCerts, []byte(" \n"), "empty"},
-		"no PEM":                {asCerts, []byte("hello"), "text that is not PEM after 0 blocks"},
-		"text before":           {asCerts, append([]byte("hello\n"), cert...), "text that is not PEM after 0 blocks"},
-		"text after":            {asCerts, append(bytes.Clone(cert), "hello"...), "text that is not PEM after 1 blocks"},
-		"half a block":          {asCerts, cert[:len(cert)/2], "block 1 is not PEM"},
-		"a key":                 {asCerts, key, `block 1 is not of type "CERTIFICATE"`},
-		"a key behind":          {asCerts, append(bytes.Clone(cert), key...), `block 2 is not of type "CERTIFICATE"`},
-		"no certificate in it":  {asCerts, bad(certificateBlock), "certificate 1: x509"},
-		"too large":             {asCerts, bytes.Repeat([]byte("-----BEGIN "), 64<<10/11+1), "65538 bytes of PEM: the limit is 65536"},
-		"a certificate as key":  {asKey, cert, `block 1 is not of type "PRIVATE KEY"`},
-		"two keys":              {asKey, append(bytes.Clone(key), key...), "2 keys: expected one"},
-		"no key in it":          {asKey, bad(keyBlock), "not a PKCS #8 private key"},
-		"no EC key in it":       {asKey, bad(ecKeyBlock), "not a SEC 1 private key"},
-		"no RSA key in it":      {asKey, bad(rsaKeyBlock), "not a PKCS #1 private key"},
-		"parameters alone":      {asKey, bad(paramsBlock), "0 keys: expected one"},
-		"an encrypted key":      {asKey, pem.EncodeToMemory(&pem.Block{Type: ecKeyBlock, Headers: map[string]string{"Proc-Type": "4,ENCRYPTED"}}), "the key is encrypted: store it without a passphrase"},
-		"a short RSA key":       {asKey, rsaPEM, "the key is an RSA key of 1024 bits: use one of 2048 to 8192 bits, or an ECDSA key"},
-		"another kind of key":   {asKey, edPEM, "the key is neither an ECDSA nor an RSA key"},
-		"too large to be a key": {asKey, bytes.Repeat(key, 64<<10/len(key)+1), "bytes of PEM: the limit is 65536"},
-		"no key at all":         {asKey, nil, "empty"},
+		"nothing": {parse: asCerts, wantErr: "empty"},
+		"spaces":  {parse: asCerts, data: []byte(" \n"), wantErr: "empty"},
+		"no PEM":  {parse: asCerts, data: []byte("hello"), wantErr: "text that is not PEM after 0 blocks"},
+		"text before": {
+			parse:   asCerts,
+			data:    append([]byte("hello\n"), cert...),
+			wantErr: "text that is not PEM after 0 blocks",
+		},
+		"text after": {
+			parse:   asCerts,
+			data:    append(bytes.Clone(cert), "hello"...),
+			wantErr: "text that is not PEM after 1 blocks",
+		},
+		"half a block": {parse: asCerts, data: cert[:len(cert)/2], wantErr: "block 1 is not PEM"},
+		"a key":        {parse: asCerts, data: key, wantErr: `block 1 is not of type "CERTIFICATE"`},
+		"a key behind": {
+			parse:   asCerts,
+			data:    append(bytes.Clone(cert), key...),
+			wantErr: `block 2 is not of type "CERTIFICATE"`,
+		},
+		"no certificate in it": {parse: asCerts, data: bad(certificateBlock), wantErr: "certificate 1: x509"},
+		"too large": {
+			parse:   asCerts,
+			data:    bytes.Repeat([]byte("-----BEGIN "), 64<<10/11+1),
+			wantErr: "65538 bytes of PEM: the limit is 65536",
+		},
+		"a certificate as key": {parse: asKey, data: cert, wantErr: `block 1 is not of type "PRIVATE KEY"`},
+		"two keys":             {parse: asKey, data: append(bytes.Clone(key), key...), wantErr: "2 keys: expected one"},
+		"no key in it":         {parse: asKey, data: bad(keyBlock), wantErr: "not a PKCS #8 private key"},
+		"no EC key in it":      {parse: asKey, data: bad(ecKeyBlock), wantErr: "not a SEC 1 private key"},
+		"no RSA key in it":     {parse: asKey, data: bad(rsaKeyBlock), wantErr: "not a PKCS #1 private key"},
+		"parameters alone":     {parse: asKey, data: bad(paramsBlock), wantErr: "0 keys: expected one"},
+		"an encrypted key": {
+			parse:   asKey,
+			data:    pem.EncodeToMemory(&pem.Block{Type: ecKeyBlock, Headers: map[string]string{"Proc-Type": "4,ENCRYPTED"}}),
+			wantErr: "the key is encrypted: store it without a passphrase",
+		},
+		"a short RSA key": {
+			parse:   asKey,
+			data:    rsaPEM,
+			wantErr: "the key is an RSA key of 1024 bits: use one of 2048 to 8192 bits, or an ECDSA key",
+		},
+		"another kind of key": {parse: asKey, data: edPEM, wantErr: "the key is neither an ECDSA nor an RSA key"},
+		"too large to be a key": {
+			parse:   asKey,
+			data:    bytes.Repeat(key, 64<<10/len(key)+1),
+			wantErr: "bytes of PEM: the limit is 65536",
+		},
+		"no key at all": {parse: asKey, wantErr: "empty"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -213,10 +241,21 @@ func TestPairCheck(t *testing.T) {
 	ca, unrelated := mustCA(t, names, epoch0), mustCA(t, names, epoch0)
 	leaf := mustLeaf(t, ca, names, epoch0)
 	other := Names{DNS: []string{"other.ostiary-system.svc"}}
-	client := mustCertify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	client := mustCertify(t, ca, &x509.Certificate{
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
 	anyUsage := mustCertify(t, ca, &x509.Certificate{})
-	cannotSign := mustCertify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageKeyEncipherment, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
-	subCA := mustCertify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IsCA: true, BasicConstraintsValid: true})
+	cannotSign := mustCertify(t, ca, &x509.Certificate{
+		KeyUsage:    x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	subCA := mustCertify(t, ca, &x509.Certificate{
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	})
 	tests := map[string]struct {
 		pair   Pair
 		bundle Bundle

@@ -67,9 +67,30 @@ func TestRejections(t *testing.T) {
 		"too many":                      {slots: 1, limit: 1, maxWait: time.Hour, wantReason: Full},
 		"maxWait is over":               {slots: 1, limit: 9, maxWait: time.Second, wantReason: Deadline, wantAfter: time.Second},
 		"the expected wait is too long": {slots: 1, limit: 9, average: 4 * time.Second, maxWait: 3 * time.Second, wantReason: Deadline},
-		"the expected wait is short":    {slots: 1, limit: 9, average: 2 * time.Second, maxWait: 3 * time.Second, wantReason: Deadline, wantAfter: 3 * time.Second},
-		"more slots":                    {slots: 2, limit: 9, average: 4 * time.Second, maxWait: 3 * time.Second, wantReason: Deadline, wantAfter: 3 * time.Second},
-		"the caller cancels":            {slots: 1, limit: 9, maxWait: time.Hour, cancel: time.Second, wantErr: context.Canceled, wantAfter: time.Second},
+		"the expected wait is short": {
+			slots:      1,
+			limit:      9,
+			average:    2 * time.Second,
+			maxWait:    3 * time.Second,
+			wantReason: Deadline,
+			wantAfter:  3 * time.Second,
+		},
+		"more slots": {
+			slots:      2,
+			limit:      9,
+			average:    4 * time.Second,
+			maxWait:    3 * time.Second,
+			wantReason: Deadline,
+			wantAfter:  3 * time.Second,
+		},
+		"the caller cancels": {
+			slots:     1,
+			limit:     9,
+			maxWait:   time.Hour,
+			cancel:    time.Second,
+			wantErr:   context.Canceled,
+			wantAfter: time.Second,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

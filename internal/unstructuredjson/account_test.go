@@ -60,7 +60,8 @@ func TestEstimate(t *testing.T) {
 				t.Fatal(err)
 			}
 			held := live() - before
-			t.Logf("%d bytes hold %.1f times as much, and are counted as %.1f times", len(raw), float64(held)/float64(len(raw)), float64(account.Spent())/float64(len(raw)))
+			t.Logf("%d bytes hold %.1f times as much, and are counted as %.1f times", len(raw),
+				float64(held)/float64(len(raw)), float64(account.Spent())/float64(len(raw)))
 			if account.Spent()+rounding < held {
 				t.Errorf("counted as %d bytes, want at least %d", account.Spent(), held)
 			}

@@ -21,24 +21,61 @@ func TestDecode(t *testing.T) {
 		raw  string
 		want map[string]any
 	}{
-		"empty object":          {`{}`, map[string]any{}},
-		"white space":           {" \t\r\n{ } \n", map[string]any{}},
-		"literals":              {`{"t":true,"f":false,"n":null}`, map[string]any{"t": true, "f": false, "n": nil}},
-		"empty values":          {`{"":"","o":{},"a":[]}`, map[string]any{"": "", "o": map[string]any{}, "a": []any{}}},
-		"nested":                {`{"a":[{"b":[1,[2]]},"c"]}`, map[string]any{"a": []any{map[string]any{"b": []any{int64(1), []any{int64(2)}}}, "c"}}},
-		"escapes":               {`{"a\u0062\n":"\"\\\/\ud83d\ude00"}`, map[string]any{"ab\n": "\"\\/😀"}},
-		"text that is UTF-8":    {`{"é":"日本"}`, map[string]any{"é": "日本"}},
-		"integers":              {`{"a":0,"b":-0,"c":-1,"d":9223372036854775807,"e":-9223372036854775808}`, map[string]any{"a": int64(0), "b": int64(0), "c": int64(-1), "d": int64(math.MaxInt64), "e": int64(math.MinInt64)}},
-		"too big for int64":     {`{"a":9223372036854775808}`, map[string]any{"a": float64(1 << 63)}},
-		"floats":                {`{"a":1.0,"b":1e3,"c":-2.5E-1,"d":1e-400}`, map[string]any{"a": 1.0, "b": 1000.0, "c": -0.25, "d": 0.0}},
-		"names differ in case":  {`{"a":1,"A":2}`, map[string]any{"a": int64(1), "A": int64(2)}},
-		"duplicate":             {`{"a":1,"b":2,"a":3}`, map[string]any{"a": int64(3), "b": int64(2)}},
-		"duplicate objects":     {`{"a":{"b":1,"c":2},"a":{"b":3}}`, map[string]any{"a": map[string]any{"b": int64(3)}}}, // not merged
-		"duplicate, escaped":    {`{"ab":1,"a\u0062":2}`, map[string]any{"ab": int64(2)}},
-		"invalid UTF-8":         {"{\"a\":\"b\xff\xe2\x28c\",\"\xc0\xaf\":\"\\n\xff\"}", map[string]any{"a": "b\ufffd\ufffd(c", "\ufffd\ufffd": "\n\ufffd"}},
-		"lone surrogates":       {`{"a":"\ud800","b":"\udc00x","c":"\ud800\ud83d\ude00","d":"\ud800\u0041"}`, map[string]any{"a": "\ufffd", "b": "\ufffdx", "c": "\ufffd😀", "d": "\ufffdA"}},
-		"names that become one": {"{\"\xff\":1,\"\xfe\":2}", map[string]any{"\ufffd": int64(2)}},
-		"many members":          {`{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6,"g":7,"h":8,"i":9}`, map[string]any{"a": int64(1), "b": int64(2), "c": int64(3), "d": int64(4), "e": int64(5), "f": int64(6), "g": int64(7), "h": int64(8), "i": int64(9)}},
+		"empty object": {raw: `{}`, want: map[string]any{}},
+		"white space":  {raw: " \t\r\n{ } \n", want: map[string]any{}},
+		"literals":     {raw: `{"t":true,"f":false,"n":null}`, want: map[string]any{"t": true, "f": false, "n": nil}},
+		"empty values": {raw: `{"":"","o":{},"a":[]}`, want: map[string]any{"": "", "o": map[string]any{}, "a": []any{}}},
+		"nested": {
+			raw:  `{"a":[{"b":[1,[2]]},"c"]}`,
+			want: map[string]any{"a": []any{map[string]any{"b": []any{int64(1), []any{int64(2)}}}, "c"}},
+		},
+		"escapes":            {raw: `{"a\u0062\n":"\"\\\/\ud83d\ude00"}`, want: map[string]any{"ab\n": "\"\\/😀"}},
+		"text that is UTF-8": {raw: `{"é":"日本"}`, want: map[string]any{"é": "日本"}},
+		"integers": {
+			raw: `{"a":0,"b":-0,"c":-1,"d":9223372036854775807,"e":-9223372036854775808}`,
+			want: map[string]any{
+				"a": int64(0),
+				"b": int64(0),
+				"c": int64(-1),
+				"d": int64(math.MaxInt64),
+				"e": int64(math.MinInt64),
+			},
+		},
+		"too big for int64": {raw: `{"a":9223372036854775808}`, want: map[string]any{"a": float64(1 << 63)}},
+		"floats": {
+			raw:  `{"a":1.0,"b":1e3,"c":-2.5E-1,"d":1e-400}`,
+			want: map[string]any{"a": 1.0, "b": 1000.0, "c": -0.25, "d": 0.0},
+		},
+		"names differ in case": {raw: `{"a":1,"A":2}`, want: map[string]any{"a": int64(1), "A": int64(2)}},
+		"duplicate":            {raw: `{"a":1,"b":2,"a":3}`, want: map[string]any{"a": int64(3), "b": int64(2)}},
+		"duplicate objects": {
+			raw:  `{"a":{"b":1,"c":2},"a":{"b":3}}`,
+			want: map[string]any{"a": map[string]any{"b": int64(3)}},
+		}, // not merged
+		"duplicate, escaped": {raw: `{"ab":1,"a\u0062":2}`, want: map[string]any{"ab": int64(2)}},
+		"invalid UTF-8": {
+			raw:  "{\"a\":\"b\xff\xe2\x28c\",\"\xc0\xaf\":\"\\n\xff\"}",
+			want: map[string]any{"a": "b\ufffd\ufffd(c", "\ufffd\ufffd": "\n\ufffd"},
+		},
+		"lone surrogates": {
+			raw:  `{"a":"\ud800","b":"\udc00x","c":"\ud800\ud83d\ude00","d":"\ud800\u0041"}`,
+			want: map[string]any{"a": "\ufffd", "b": "\ufffdx", "c": "\ufffd😀", "d": "\ufffdA"},
+		},
+		"names that become one": {raw: "{\"\xff\":1,\"\xfe\":2}", want: map[string]any{"\ufffd": int64(2)}},
+		"many members": {
+			raw: `{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6,"g":7,"h":8,"i":9}`,
+			want: map[string]any{
+				"a": int64(1),
+				"b": int64(2),
+				"c": int64(3),
+				"d": int64(4),
+				"e": int64(5),
+				"f": int64(6),
+				"g": int64(7),
+				"h": int64(8),
+				"i": int64(9),
+			},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -58,29 +95,59 @@ func TestDecodeRefuses(t *testing.T) {
 		raw  string
 		want string
 	}{
-		"nothing":                  {``, `invalid JSON: must be a JSON object; found: nothing (offset 0)`},
-		"white space only":         {`  `, `invalid JSON: must be a JSON object; found: nothing (offset 0)`},
-		"null":                     {`null`, `invalid JSON: must be a JSON object; found: null (offset 0)`},
-		"array":                    {`[{}]`, `invalid JSON: must be a JSON object; found: array (offset 0)`},
-		"string":                   {`"{}"`, `invalid JSON: must be a JSON object; found: string (offset 0)`},
-		"number":                   {`1`, `invalid JSON: must be a JSON object; found: number (offset 0)`},
-		"boolean":                  {`true`, `invalid JSON: must be a JSON object; found: boolean (offset 0)`},
-		"not JSON":                 {`apiVersion: v1`, `invalid JSON: invalid character 'a' at start of value (offset 0)`},
-		"end without start":        {`}`, `invalid JSON: must be a JSON object; found: } (offset 0)`},
-		"two documents":            {`{"a":1} {"b":2}`, `invalid JSON: unexpected data after the object (offset 7)`},
-		"garbage after the object": {`{"a":1}x`, `invalid JSON: unexpected data after the object (offset 7)`},
-		"truncated":                {`{"a":{"b":[1,2`, `invalid JSON: unexpected end at "/a/b" (offset 14)`},
-		"truncated string":         {`{"a":"b`, `invalid JSON: unexpected end at "/a" (offset 7)`},
-		"trailing comma":           {`{"a":1,}`, `invalid JSON: invalid character ',' at start of value (offset 6)`},
-		"single quotes":            {`{'a':1}`, `invalid JSON: invalid character '\'' at start of value (offset 1)`},
-		"name that is no string":   {`{"a":{1:2}}`, `invalid JSON: object member name must be a string at "/a" (offset 6)`},
-		"value missing":            {`{"a":}`, `invalid JSON: missing value after object name at "/a" (offset 5)`},
-		"wrong bracket":            {`{"a":[1}}`, `invalid JSON: invalid character '}' after array element (expecting ',' or ']') at "/a" (offset 7)`},
-		"number too big":           {`{"a":{"b":[0,1e400]}}`, `invalid JSON: number does not fit into 64 bits at "/a/b/1" (offset 13)`},
-		"number with leading zero": {`{"a":01}`, `invalid JSON: invalid character '1' after object value (expecting ',' or '}') (offset 6)`},
-		"NaN":                      {`{"a":NaN}`, `invalid JSON: invalid character 'N' at start of value at "/a" (offset 5)`},
-		"control character":        {"{\"a\":\"\n\"}", `invalid JSON: invalid character '\n' in string (expecting non-control character) at "/a" (offset 6)`},
-		"unknown escape":           {`{"a":"\x"}`, "invalid JSON: invalid escape sequence `\\x` in string at \"/a\" (offset 6)"},
+		"nothing":          {want: `invalid JSON: must be a JSON object; found: nothing (offset 0)`},
+		"white space only": {raw: `  `, want: `invalid JSON: must be a JSON object; found: nothing (offset 0)`},
+		"null":             {raw: `null`, want: `invalid JSON: must be a JSON object; found: null (offset 0)`},
+		"array":            {raw: `[{}]`, want: `invalid JSON: must be a JSON object; found: array (offset 0)`},
+		"string":           {raw: `"{}"`, want: `invalid JSON: must be a JSON object; found: string (offset 0)`},
+		"number":           {raw: `1`, want: `invalid JSON: must be a JSON object; found: number (offset 0)`},
+		"boolean":          {raw: `true`, want: `invalid JSON: must be a JSON object; found: boolean (offset 0)`},
+		"not JSON": {
+			raw:  `apiVersion: v1`,
+			want: `invalid JSON: invalid character 'a' at start of value (offset 0)`,
+		},
+		"end without start": {raw: `}`, want: `invalid JSON: must be a JSON object; found: } (offset 0)`},
+		"two documents": {
+			raw:  `{"a":1} {"b":2}`,
+			want: `invalid JSON: unexpected data after the object (offset 7)`,
+		},
+		"garbage after the object": {raw: `{"a":1}x`, want: `invalid JSON: unexpected data after the object (offset 7)`},
+		"truncated":                {raw: `{"a":{"b":[1,2`, want: `invalid JSON: unexpected end at "/a/b" (offset 14)`},
+		"truncated string":         {raw: `{"a":"b`, want: `invalid JSON: unexpected end at "/a" (offset 7)`},
+		"trailing comma": {
+			raw:  `{"a":1,}`,
+			want: `invalid JSON: invalid character ',' at start of value (offset 6)`,
+		},
+		"single quotes": {raw: `{'a':1}`, want: `invalid JSON: invalid character '\'' at start of value (offset 1)`},
+		"name that is no string": {
+			raw:  `{"a":{1:2}}`,
+			want: `invalid JSON: object member name must be a string at "/a" (offset 6)`,
+		},
+		"value missing": {raw: `{"a":}`, want: `invalid JSON: missing value after object name at "/a" (offset 5)`},
+		"wrong bracket": {
+			raw:  `{"a":[1}}`,
+			want: `invalid JSON: invalid character '}' after array element (expecting ',' or ']') at "/a" (offset 7)`,
+		},
+		"number too big": {
+			raw:  `{"a":{"b":[0,1e400]}}`,
+			want: `invalid JSON: number does not fit into 64 bits at "/a/b/1" (offset 13)`,
+		},
+		"number with leading zero": {
+			raw:  `{"a":01}`,
+			want: `invalid JSON: invalid character '1' after object value (expecting ',' or '}') (offset 6)`,
+		},
+		"NaN": {
+			raw:  `{"a":NaN}`,
+			want: `invalid JSON: invalid character 'N' at start of value at "/a" (offset 5)`,
+		},
+		"control character": {
+			raw:  "{\"a\":\"\n\"}",
+			want: `invalid JSON: invalid character '\n' in string (expecting non-control character) at "/a" (offset 6)`,
+		},
+		"unknown escape": {
+			raw:  `{"a":"\x"}`,
+			want: "invalid JSON: invalid escape sequence `\\x` in string at \"/a\" (offset 6)",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -204,7 +271,8 @@ func TestDecodeRandom(t *testing.T) {
 		compare(t, append(append([]byte(`{"a":`), raw...), '}'))
 	}
 	for depth := 9_998; depth <= 10_002; depth++ {
-		compare(t, []byte(strings.Repeat(`{"a":[`, depth/2)+strings.Repeat(`[`, depth%2)+strings.Repeat(`]`, depth%2)+strings.Repeat(`]}`, depth/2)))
+		compare(t, []byte(strings.Repeat(`{"a":[`, depth/2)+strings.Repeat(`[`, depth%2)+strings.Repeat(`]`,
+			depth%2)+strings.Repeat(`]}`, depth/2)))
 	}
 }
 
@@ -234,7 +302,10 @@ func randomValue(random *rand.Rand, b *bytes.Buffer, depth int) {
 	case 2:
 		b.WriteString([]string{"null", "true", "false", " {} ", "[]", `""`}[random.IntN(6)])
 	case 3:
-		numbers := []string{"0", "-0", "1", "-1", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809", "1e3", "1E-3", "0.1", "-0.0", "1e308", "1e309", "123456789012345678901234567890", "1.0"}
+		numbers := []string{
+			"0", "-0", "1", "-1", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809",
+			"1e3", "1E-3", "0.1", "-0.0", "1e308", "1e309", "123456789012345678901234567890", "1.0",
+		}
 		b.WriteString(numbers[random.IntN(len(numbers))])
 	default:
 		randomString(random, b)
@@ -242,7 +313,10 @@ func randomValue(random *rand.Rand, b *bytes.Buffer, depth int) {
 }
 
 func randomString(random *rand.Rand, b *bytes.Buffer) {
-	parts := []string{"a", "b", "ab", "", `\n`, `\u0061`, `\ud800`, `\udc00`, `\ud83d\ude00`, `\ufffd`, "\xff", "\xe2\x28", "\xf0\x9f", "é", "\u2028", `\u003c`, `\\`, `\"`, `\/`, "metadata"}
+	parts := []string{
+		"a", "b", "ab", "", `\n`, `\u0061`, `\ud800`, `\udc00`, `\ud83d\ude00`, `\ufffd`, "\xff", "\xe2\x28", "\xf0\x9f",
+		"é", "\u2028", `\u003c`, `\\`, `\"`, `\/`, "metadata",
+	}
 	b.WriteByte('"')
 	for range random.IntN(4) {
 		b.WriteString(parts[random.IntN(len(parts))])

@@ -37,7 +37,9 @@ func TestCheckBackend(t *testing.T) {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {
 				s.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "may-not-break-glass", Expression: "true"}}
 			},
-			want: []string{`spec.matchConditions[0].name: Invalid value: "may-not-break-glass": choose another name: Ostiary has a condition of this name`},
+			want: []string{
+				`spec.matchConditions[0].name: Invalid value: "may-not-break-glass": choose another name: Ostiary has a condition of this name`,
+			},
 		},
 		"64 conditions without a guard": {edit: func(s *v1alpha1.WebhookPolicySpec) {
 			s.MatchConditions = conditions(64)
@@ -45,7 +47,10 @@ func TestCheckBackend(t *testing.T) {
 		}},
 		"names of Ostiary's own conditions": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {
-				s.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: guard.ResourcesCondition, Expression: "true"}, {Name: guard.DelegatedCondition, Expression: "true"}, {Name: guard.NamespacesCondition, Expression: "true"}}
+				s.MatchConditions = []admissionregistrationv1.MatchCondition{
+					{Name: guard.ResourcesCondition, Expression: "true"}, {Name: guard.DelegatedCondition, Expression: "true"},
+					{Name: guard.NamespacesCondition, Expression: "true"},
+				}
 			},
 			want: []string{
 				`spec.matchConditions[0].name: Invalid value: "not-critical-resources": choose another name: Ostiary has a condition of this name`,
@@ -57,7 +62,9 @@ func TestCheckBackend(t *testing.T) {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {
 				s.MatchConstraints.ResourceRules[0].APIGroups = []string{v1alpha1.GroupName}
 			},
-			want: []string{`spec.matchConstraints.resourceRules[0].apiGroups[0]: Forbidden: remove "admission.ostiary.dev": policies never apply to it, so that a broken policy cannot lock the cluster`},
+			want: []string{
+				`spec.matchConstraints.resourceRules[0].apiGroups[0]: Forbidden: remove "admission.ostiary.dev": policies never apply to it, so that a broken policy cannot lock the cluster`,
+			},
 		},
 		"validations": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {
@@ -69,7 +76,9 @@ func TestCheckBackend(t *testing.T) {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {
 				s.MatchConstraints.ResourceRules[0].ResourceNames = []string{"a"}
 			},
-			want: []string{"spec.matchConstraints.resourceRules[0].resourceNames: Forbidden: remove resourceNames: webhooks have none; use a matchCondition on request.name"},
+			want: []string{
+				"spec.matchConstraints.resourceRules[0].resourceNames: Forbidden: remove resourceNames: webhooks have none; use a matchCondition on request.name",
+			},
 		},
 		"service and url": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.URL = "https://a" },
@@ -108,7 +117,9 @@ func TestCheckBackend(t *testing.T) {
 		},
 		"url with a user": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.Service, s.Backend.URL = nil, "https://me:secret@a" },
-			want: []string{"spec.backend.url: Forbidden: remove user and password from url: the API server sends none, and readers of the policy would see them"},
+			want: []string{
+				"spec.backend.url: Forbidden: remove user and password from url: the API server sends none, and readers of the policy would see them",
+			},
 		},
 	}
 	for name, tt := range tests {

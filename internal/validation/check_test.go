@@ -43,8 +43,12 @@ func TestCheck(t *testing.T) {
 		"several wildcards":                  {change: on("", "*", "pods/*", "*/status")},
 		"pods and all of pods":               {change: on("", "pods", "pods/*")},
 		"events and leases of another group": {change: on("example.com", "events", "leases")},
-		"a guarded resource is excluded":     {change: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConstraints.ExcludeResourceRules = []rule{eventsRule()} }},
-		"one of two namespaces is exempt":    {change: namespaces(inValues("kubernetes.io/metadata.name", "kube-system", "prod"))},
+		"a guarded resource is excluded": {
+			change: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConstraints.ExcludeResourceRules = []rule{eventsRule()} },
+		},
+		"one of two namespaces is exempt": {
+			change: namespaces(inValues("kubernetes.io/metadata.name", "kube-system", "prod")),
+		},
 
 		"mutations on DELETE and UPDATE": {change: func(s *v1alpha1.WebhookPolicySpec) {
 			mutatingSpec(s)
@@ -70,7 +74,9 @@ func TestCheck(t *testing.T) {
 				mutatingSpec(s)
 				s.MatchConstraints.ResourceRules[0].Operations = []admissionregistrationv1.OperationType{"DELETE"}
 			},
-			want: []string{match + `resourceRules: Required value: add CREATE, UPDATE or CONNECT to the operations of a rule: mutations are not called for DELETE`},
+			want: []string{
+				match + `resourceRules: Required value: add CREATE, UPDATE or CONNECT to the operations of a rule: mutations are not called for DELETE`,
+			},
 		},
 		"mutations without operations": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
@@ -95,7 +101,10 @@ func TestCheck(t *testing.T) {
 		},
 		"bindings": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
-				s.Bindings = []v1alpha1.Binding{{Name: "fine", MatchResources: &admissionregistrationv1.MatchResources{}}, {Name: "b", MatchResources: &admissionregistrationv1.MatchResources{
+				s.Bindings = []v1alpha1.Binding{{
+					Name:           "fine",
+					MatchResources: &admissionregistrationv1.MatchResources{},
+				}, {Name: "b", MatchResources: &admissionregistrationv1.MatchResources{
 					MatchPolicy:          new(admissionregistrationv1.MatchPolicyType("Any")),
 					NamespaceSelector:    new(inValues("kubernetes.io/metadata.name", "kube-system")),
 					ObjectSelector:       &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}},
@@ -113,7 +122,14 @@ func TestCheck(t *testing.T) {
 		},
 		"a binding for an exempt namespace": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
-				s.Bindings = []v1alpha1.Binding{{Name: "b", MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: new(inValues("kubernetes.io/metadata.name", "kube-system"))}}}
+				s.Bindings = []v1alpha1.Binding{
+					{
+						Name: "b",
+						MatchResources: &admissionregistrationv1.MatchResources{
+							NamespaceSelector: new(inValues("kubernetes.io/metadata.name", "kube-system")),
+						},
+					},
+				}
 			},
 			want: []string{`spec.bindings[0].matchResources.namespaceSelector.matchExpressions[0].values: Forbidden: ` +
 				`select other namespaces too: policies never apply in kube-node-lease and kube-system` + why},
@@ -199,12 +215,18 @@ func TestCheck(t *testing.T) {
 					r.Resources = append(r.Resources, fmt.Sprintf("r%d", i))
 				}
 			}),
-			want: []string{match + `resourceRules: Invalid value: 1001: use wildcards or several policies: the rules list more than 1000 pairs of API group and resource`},
+			want: []string{
+				match + `resourceRules: Invalid value: 1001: use wildcards or several policies: the rules list more than 1000 pairs of API group and resource`,
+			},
 		},
 		"invalid selectors": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
-				s.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a b", Operator: "In"}}}
-				s.MatchConstraints.ObjectSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}}
+				s.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{
+					MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a b", Operator: "In"}},
+				}
+				s.MatchConstraints.ObjectSelector = &metav1.LabelSelector{
+					MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}},
+				}
 			},
 			want: []string{
 				match + "namespaceSelector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
@@ -326,7 +348,9 @@ func ruleOf(group string, resources ...string) rule {
 }
 
 func inValues(key string, values ...string) metav1.LabelSelector {
-	return metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: metav1.LabelSelectorOpIn, Values: values}}}
+	return metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: metav1.LabelSelectorOpIn, Values: values}},
+	}
 }
 
 // aboutPods returns a valid policy for new Pods.

@@ -83,21 +83,53 @@ func TestWarnings(t *testing.T) {
 		facts ClusterInfo
 		want  []string
 	}{
-		"nothing":                         {spec: matching(pods, ""), facts: cluster()},
-		"a long timeout":                  {spec: matching(pods, "timeoutSeconds: 11"), want: []string{"spec.timeoutSeconds: requests wait up to 11 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less"}},
-		"a timeout of 10":                 {spec: matching(pods, "timeoutSeconds: 10")},
-		"one replica":                     {spec: matching(pods, ""), facts: single, want: []string{"spec.failurePolicy: Fail with a single replica of Ostiary: while it restarts, matching requests are denied; run two or more"}},
-		"one replica, Ignore":             {spec: matching(pods, "failurePolicy: Ignore"), facts: single},
-		"one replica, nothing denies":     {spec: matching(pods, "bindings: [{name: b, validationActions: [Audit]}]"), facts: single},
-		"an unknown number of replicas":   {spec: matching(pods, "")},
-		"an objectSelector":               {spec: "matchConstraints: {objectSelector: {matchLabels: {a: b}}, resourceRules: [" + pods + "]}\nvalidations: [{expression: 'true'}]", want: []string{"spec.matchConstraints.objectSelector: " + escape}},
-		"an objectSelector of a binding":  {spec: matching(pods, "bindings: [{name: a}, {name: b, matchResources: {objectSelector: {matchExpressions: [{key: a, operator: Exists}]}}}]"), want: []string{"spec.bindings[1].matchResources.objectSelector: " + escape}},
-		"an objectSelector to audit":      {spec: "matchConstraints: {objectSelector: {matchLabels: {a: b}}, resourceRules: [" + pods + "]}\nvalidations: [{expression: 'true'}]\nbindings: [{name: b, validationActions: [Audit]}]"},
-		"an objectSelector that is empty": {spec: "matchConstraints: {objectSelector: {}, resourceRules: [" + pods + "]}\nvalidations: [{expression: 'true'}]"},
-		"an objectSelector of mutations":  {spec: "matchConstraints: {objectSelector: {matchLabels: {a: b}}, resourceRules: [" + pods + "]}\n" + mutations},
+		"nothing": {spec: matching(pods, ""), facts: cluster()},
+		"a long timeout": {
+			spec: matching(pods, "timeoutSeconds: 11"),
+			want: []string{
+				"spec.timeoutSeconds: requests wait up to 11 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less",
+			},
+		},
+		"a timeout of 10": {spec: matching(pods, "timeoutSeconds: 10")},
+		"one replica": {
+			spec:  matching(pods, ""),
+			facts: single,
+			want: []string{
+				"spec.failurePolicy: Fail with a single replica of Ostiary: while it restarts, matching requests are denied; run two or more",
+			},
+		},
+		"one replica, Ignore": {spec: matching(pods, "failurePolicy: Ignore"), facts: single},
+		"one replica, nothing denies": {
+			spec:  matching(pods, "bindings: [{name: b, validationActions: [Audit]}]"),
+			facts: single,
+		},
+		"an unknown number of replicas": {spec: matching(pods, "")},
+		"an objectSelector": {
+			spec: "matchConstraints: {objectSelector: {matchLabels: {a: b}}, resourceRules: [" + pods +
+				"]}\nvalidations: [{expression: 'true'}]",
+			want: []string{"spec.matchConstraints.objectSelector: " + escape},
+		},
+		"an objectSelector of a binding": {
+			spec: matching(pods, "bindings: [{name: a}, {name: b, matchResources: {objectSelector: {matchExpressions: [{key: a, operator: Exists}]}}}]"),
+			want: []string{"spec.bindings[1].matchResources.objectSelector: " + escape},
+		},
+		"an objectSelector to audit": {
+			spec: "matchConstraints: {objectSelector: {matchLabels: {a: b}}, resourceRules: [" + pods +
+				"]}\nvalidations: [{expression: 'true'}]\nbindings: [{name: b, validationActions: [Audit]}]",
+		},
+		"an objectSelector that is empty": {
+			spec: "matchConstraints: {objectSelector: {}, resourceRules: [" + pods + "]}\nvalidations: [{expression: 'true'}]",
+		},
+		"an objectSelector of mutations": {
+			spec: "matchConstraints: {objectSelector: {matchLabels: {a: b}}, resourceRules: [" + pods + "]}\n" + mutations,
+		},
 
-		"wildcard":                 {spec: matching(rule("*", "*", "*"), ""), facts: cluster(), want: []string{resource + `"*"` + wideFail}},
-		"wildcard of a group":      {spec: matching(rule("apps", "v1", "*/*"), ""), facts: cluster(), want: []string{resource + `"*/*"` + wideFail}},
+		"wildcard": {spec: matching(rule("*", "*", "*"), ""), facts: cluster(), want: []string{resource + `"*"` + wideFail}},
+		"wildcard of a group": {
+			spec:  matching(rule("apps", "v1", "*/*"), ""),
+			facts: cluster(),
+			want:  []string{resource + `"*/*"` + wideFail},
+		},
 		"wildcard, Ignore":         {spec: matching(rule("*", "*", "*"), "failurePolicy: Ignore"), facts: cluster()},
 		"wildcard of subresources": {spec: matching(rule("", "v1", "pods/*"), "failurePolicy: Ignore"), facts: cluster()},
 		"wildcard that mutates": {
@@ -105,7 +137,9 @@ func TestWarnings(t *testing.T) {
 			facts: cluster(),
 			want:  []string{resource + `"*" with mutations: they change objects of controllers, which then write them again; name the resources`},
 		},
-		"wildcard for some names": {spec: matching(`{apiGroups: ["*"], apiVersions: ["*"], resources: ["*"], operations: [UPDATE], resourceNames: [x]}`, "")},
+		"wildcard for some names": {
+			spec: matching(`{apiGroups: ["*"], apiVersions: ["*"], resources: ["*"], operations: [UPDATE], resourceNames: [x]}`, ""),
+		},
 
 		"DELETE of some names":          {spec: matching(named("DELETE"), ""), want: []string{collection}},
 		"CREATE of some names":          {spec: matching(named("CREATE, UPDATE"), ""), want: []string{generated}},
@@ -116,14 +150,31 @@ func TestWarnings(t *testing.T) {
 			want: []string{"spec.matchConstraints.resourceRules[0].apiGroups[1]: kubelets and other API servers send these reviews to authenticate and authorize callers, " +
 				"and reject all callers while Ostiary does not answer: set failurePolicy: Ignore"},
 		},
-		"reviews, Ignore": {spec: matching(rule("authorization.k8s.io", "v1", "subjectaccessreviews"), "allowCriticalResources: true\nfailurePolicy: Ignore")},
+		"reviews, Ignore": {
+			spec: matching(rule("authorization.k8s.io", "v1", "subjectaccessreviews"),
+				"allowCriticalResources: true\nfailurePolicy: Ignore"),
+		},
 		"leases": {
 			spec: matching(rule("coordination.k8s.io", "v1", "leases"), "allowCriticalResources: true"),
-			want: []string{resource + "the control plane writes leases, and its writes are denied while Ostiary does not answer: set failurePolicy: Ignore"},
+			want: []string{
+				resource + "the control plane writes leases, and its writes are denied while Ostiary does not answer: set failurePolicy: Ignore",
+			},
 		},
-		"what the control plane writes":              {spec: matching(rule("", "v1", "nodes/status"), ""), want: []string{resource + "the control plane writes nodes/status, and its writes are denied while Ostiary does not answer: set failurePolicy: Ignore"}},
-		"what the control plane writes, in a family": {spec: matching(rule("", "v1", "pods/*"), ""), want: []string{resource + "the control plane writes pods/status, and its writes are denied while Ostiary does not answer: set failurePolicy: Ignore"}},
-		"what the control plane writes, Ignore":      {spec: matching(rule("discovery.k8s.io", "v1", "endpointslices"), "failurePolicy: Ignore")},
+		"what the control plane writes": {
+			spec: matching(rule("", "v1", "nodes/status"), ""),
+			want: []string{
+				resource + "the control plane writes nodes/status, and its writes are denied while Ostiary does not answer: set failurePolicy: Ignore",
+			},
+		},
+		"what the control plane writes, in a family": {
+			spec: matching(rule("", "v1", "pods/*"), ""),
+			want: []string{
+				resource + "the control plane writes pods/status, and its writes are denied while Ostiary does not answer: set failurePolicy: Ignore",
+			},
+		},
+		"what the control plane writes, Ignore": {
+			spec: matching(rule("discovery.k8s.io", "v1", "endpointslices"), "failurePolicy: Ignore"),
+		},
 		"what the control plane writes, mutated": {
 			spec: "matchConstraints: {resourceRules: [" + rule("", "v1", "endpoints") + "]}\n" + mutations,
 			want: []string{
@@ -132,7 +183,8 @@ func TestWarnings(t *testing.T) {
 			},
 		},
 		"what the control plane writes, for a backend": {
-			spec: "matchConstraints: {resourceRules: [" + rule("", "v1", "endpoints") + "]}\nbackend: {type: Mutating, url: 'https://example.com', admissionReviewVersions: [v1], sideEffects: None}\ntimeoutSeconds: 11\n", facts: single,
+			spec: "matchConstraints: {resourceRules: [" + rule("", "v1",
+				"endpoints") + "]}\nbackend: {type: Mutating, url: 'https://example.com', admissionReviewVersions: [v1], sideEffects: None}\ntimeoutSeconds: 11\n", facts: single,
 			want: []string{
 				"spec.timeoutSeconds: requests wait up to 11 seconds while the backend does not answer, longer than many clients do; choose 10 or less",
 				resource + "the control plane writes endpoints, and its writes are denied while the backend does not answer: set failurePolicy: Ignore",
@@ -140,28 +192,102 @@ func TestWarnings(t *testing.T) {
 			},
 		},
 		"a wildcard for a backend": {
-			spec: "matchConstraints: {resourceRules: [" + rule("*", "*", "*/*") + "]}\nbackend: {type: Validating, url: 'https://example.com', admissionReviewVersions: [v1], sideEffects: None}\n",
-			want: []string{resource + `"*/*" with failurePolicy Fail: while the backend does not answer, writes to all these resources are denied; name the resources, or set failurePolicy: Ignore`},
+			spec: "matchConstraints: {resourceRules: [" + rule("*", "*",
+				"*/*") + "]}\nbackend: {type: Validating, url: 'https://example.com', admissionReviewVersions: [v1], sideEffects: None}\n",
+			want: []string{
+				resource + `"*/*" with failurePolicy Fail: while the backend does not answer, writes to all these resources are denied; name the resources, or set failurePolicy: Ignore`,
+			},
 		},
 		"a resource of that name elsewhere": {spec: matching(rule("example.com", "v1", "nodes"), "")},
 
-		"a group that is not served":        {spec: matching(rule("app", "v1", "deployments"), ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiGroups[0]: the API server has no group "app", did you mean "apps"?`}},
-		"a version that is not served":      {spec: matching(rule("apps", "v2", "deployments"), ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: the API server does not serve the version "v2" of these groups: use v1`}},
-		"a resource that is not served":     {spec: matching(rule("apps", "v1", "deployment"), ""), facts: cluster(), want: []string{resource + `the API server does not serve "deployment" in these groups and versions, did you mean "deployments"?`}},
-		"a subresource that is not served":  {spec: matching(rule("", "v1", "pods/statuses"), ""), facts: cluster(), want: []string{resource + `the API server does not serve "pods/statuses" in these groups and versions, did you mean "pods/status"?`}},
-		"a version that does not answer":    {spec: matching(rule("down.example.com", "v1", "anything"), ""), facts: cluster()},
-		"nothing known of what is served":   {spec: matching(rule("app", "v9", "deployment"), "")},
-		"resources of two groups":           {spec: matching(`{apiGroups: [apps, batch], apiVersions: [v1], resources: [deployments, jobs], operations: [CREATE]}`, ""), facts: cluster()},
-		"one of two groups is not served":   {spec: matching(`{apiGroups: [apps, extensions], apiVersions: [v1], resources: [deployments], operations: [CREATE]}`, ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiGroups[1]: the API server has no group "extensions": correct it, unless it is still to be installed`}},
-		"one of two versions is not served": {spec: matching(`{apiGroups: [apps], apiVersions: [v1, v2], resources: [deployments], operations: [CREATE]}`, ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[1]: the API server does not serve the version "v2" of these groups: use v1`}},
+		"a group that is not served": {
+			spec:  matching(rule("app", "v1", "deployments"), ""),
+			facts: cluster(),
+			want: []string{
+				`spec.matchConstraints.resourceRules[0].apiGroups[0]: the API server has no group "app", did you mean "apps"?`,
+			},
+		},
+		"a version that is not served": {
+			spec:  matching(rule("apps", "v2", "deployments"), ""),
+			facts: cluster(),
+			want: []string{
+				`spec.matchConstraints.resourceRules[0].apiVersions[0]: the API server does not serve the version "v2" of these groups: use v1`,
+			},
+		},
+		"a resource that is not served": {
+			spec:  matching(rule("apps", "v1", "deployment"), ""),
+			facts: cluster(),
+			want: []string{
+				resource + `the API server does not serve "deployment" in these groups and versions, did you mean "deployments"?`,
+			},
+		},
+		"a subresource that is not served": {
+			spec:  matching(rule("", "v1", "pods/statuses"), ""),
+			facts: cluster(),
+			want: []string{
+				resource + `the API server does not serve "pods/statuses" in these groups and versions, did you mean "pods/status"?`,
+			},
+		},
+		"a version that does not answer":  {spec: matching(rule("down.example.com", "v1", "anything"), ""), facts: cluster()},
+		"nothing known of what is served": {spec: matching(rule("app", "v9", "deployment"), "")},
+		"resources of two groups": {
+			spec:  matching(`{apiGroups: [apps, batch], apiVersions: [v1], resources: [deployments, jobs], operations: [CREATE]}`, ""),
+			facts: cluster(),
+		},
+		"one of two groups is not served": {
+			spec:  matching(`{apiGroups: [apps, extensions], apiVersions: [v1], resources: [deployments], operations: [CREATE]}`, ""),
+			facts: cluster(),
+			want: []string{
+				`spec.matchConstraints.resourceRules[0].apiGroups[1]: the API server has no group "extensions": correct it, unless it is still to be installed`,
+			},
+		},
+		"one of two versions is not served": {
+			spec:  matching(`{apiGroups: [apps], apiVersions: [v1, v2], resources: [deployments], operations: [CREATE]}`, ""),
+			facts: cluster(),
+			want: []string{
+				`spec.matchConstraints.resourceRules[0].apiVersions[1]: the API server does not serve the version "v2" of these groups: use v1`,
+			},
+		},
 
-		"beside a stable version":          {spec: matching(rule("flow.k8s.io", "v1beta3", "flows"), ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1beta3" is not stable, and a later release may not serve it: name "v1"`}},
-		"beside a stable one, elsewhere":   {spec: matching(rule("acme.io", "v1beta1", "rockets"), ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1beta1" is not stable, and a later release may not serve it: name "v1"`}},
-		"named with the stable version":    {spec: matching(`{apiGroups: [acme.io], apiVersions: [v1, v1beta1], resources: [rockets], operations: [CREATE]}`, ""), facts: cluster()},
-		"unstable alone":                   {spec: matching(rule("new.k8s.io", "v1alpha1", "things"), ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1alpha1" is not stable, and a later release of Kubernetes may not serve it`}},
+		"beside a stable version": {
+			spec:  matching(rule("flow.k8s.io", "v1beta3", "flows"), ""),
+			facts: cluster(),
+			want: []string{
+				`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1beta3" is not stable, and a later release may not serve it: name "v1"`,
+			},
+		},
+		"beside a stable one, elsewhere": {
+			spec:  matching(rule("acme.io", "v1beta1", "rockets"), ""),
+			facts: cluster(),
+			want: []string{
+				`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1beta1" is not stable, and a later release may not serve it: name "v1"`,
+			},
+		},
+		"named with the stable version": {
+			spec:  matching(`{apiGroups: [acme.io], apiVersions: [v1, v1beta1], resources: [rockets], operations: [CREATE]}`, ""),
+			facts: cluster(),
+		},
+		"unstable alone": {
+			spec:  matching(rule("new.k8s.io", "v1alpha1", "things"), ""),
+			facts: cluster(),
+			want: []string{
+				`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1alpha1" is not stable, and a later release of Kubernetes may not serve it`,
+			},
+		},
 		"unstable alone, of another group": {spec: matching(rule("example.com", "v1alpha1", "widgets"), ""), facts: cluster()},
-		"unstable, nothing known":          {spec: matching(rule("flow.k8s.io", "v1beta3", "flows"), ""), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1beta3" is not stable, and a later release of Kubernetes may not serve it`}},
-		"without rules, as never applied":  {spec: "validations: [{expression: 'true'}]", facts: single, want: []string{"spec.failurePolicy: Fail with a single replica of Ostiary: while it restarts, matching requests are denied; run two or more"}},
+		"unstable, nothing known": {
+			spec: matching(rule("flow.k8s.io", "v1beta3", "flows"), ""),
+			want: []string{
+				`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1beta3" is not stable, and a later release of Kubernetes may not serve it`,
+			},
+		},
+		"without rules, as never applied": {
+			spec:  "validations: [{expression: 'true'}]",
+			facts: single,
+			want: []string{
+				"spec.failurePolicy: Fail with a single replica of Ostiary: while it restarts, matching requests are denied; run two or more",
+			},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +316,9 @@ func TestWarningAboutHelp(t *testing.T) {
 		t.Errorf("warnings %q for a valid URL", got)
 	}
 	p.Annotations[v1alpha1.AnnotationHelp] = "wiki"
-	want := []string{"metadata.annotations[admission.ostiary.dev/help]: messages do not contain it: use an http or https URL of at most 256 bytes"}
+	want := []string{
+		"metadata.annotations[admission.ostiary.dev/help]: messages do not contain it: use an http or https URL of at most 256 bytes",
+	}
 	if diff := cmp.Diff(want, Warnings(p, cluster())); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
@@ -242,13 +370,20 @@ func TestReview(t *testing.T) {
 		wantFields   []string
 		wantWarnings int
 	}{
-		"good":    {spec: matching(pods, "")},
-		"risky":   {spec: matching(pods, "timeoutSeconds: 30"), wantWarnings: 1},
-		"refused": {spec: matching(strings.Replace(pods, "pods", "events", 1), ""), wantFields: []string{"spec.matchConstraints.resourceRules[0].resources[0]"}},
+		"good":  {spec: matching(pods, "")},
+		"risky": {spec: matching(pods, "timeoutSeconds: 30"), wantWarnings: 1},
+		"refused": {
+			spec:       matching(strings.Replace(pods, "pods", "events", 1), ""),
+			wantFields: []string{"spec.matchConstraints.resourceRules[0].resources[0]"},
+		},
 		"wrong in every way, and risky": {
-			spec: "matchConstraints: {resourceRules: [" + strings.Replace(pods, "CREATE", "READ", 1) + "]}\nvalidations: [{expression: 'object ='}]\ntimeoutSeconds: 30\n" +
+			spec: "matchConstraints: {resourceRules: [" + strings.Replace(pods, "CREATE", "READ",
+				1) + "]}\nvalidations: [{expression: 'object ='}]\ntimeoutSeconds: 30\n" +
 				"variables: [{name: v, expression: nonsense}]\n",
-			wantFields: []string{"spec.matchConstraints.resourceRules[0].operations[0]", "spec.variables[0].expression", "spec.validations[0].expression"},
+			wantFields: []string{
+				"spec.matchConstraints.resourceRules[0].operations[0]", "spec.variables[0].expression",
+				"spec.validations[0].expression",
+			},
 		},
 	}
 	for name, tt := range tests {
@@ -279,12 +414,30 @@ func TestReviewOfRatchet(t *testing.T) {
 		more, expression string
 		want             []string
 	}{
-		"the object":     {more: "ratchet: true", expression: `object.spec.hostNetwork == false`},
-		"no ratchet":     {expression: `request.userInfo.username == "admin"`},
-		"the user":       {more: "ratchet: true", expression: `request.userInfo.username == "admin" || object.spec.hostNetwork == false`, want: []string{at + "it reads request.userInfo" + reads}},
-		"by a variable":  {more: "ratchet: true\nvariables: [{name: may, expression: 'authorizer.requestResource.check(\"admin\").allowed()'}]", expression: `variables.may || object.spec.hostNetwork == false`, want: []string{at + "it reads authorizer" + reads}},
-		"the request":    {more: "ratchet: true", expression: `[request].size() == 1 || object.spec.hostNetwork == false`, want: []string{at + "it reads the whole request, which includes request.userInfo" + reads}},
-		"not the object": {more: "ratchet: true", expression: `oldObject == null`, want: []string{at + "it does not read object, so it is false for the stored object too, and with ratchet never denies an UPDATE: set ratchet: false"}},
+		"the object": {more: "ratchet: true", expression: `object.spec.hostNetwork == false`},
+		"no ratchet": {expression: `request.userInfo.username == "admin"`},
+		"the user": {
+			more:       "ratchet: true",
+			expression: `request.userInfo.username == "admin" || object.spec.hostNetwork == false`,
+			want:       []string{at + "it reads request.userInfo" + reads},
+		},
+		"by a variable": {
+			more:       "ratchet: true\nvariables: [{name: may, expression: 'authorizer.requestResource.check(\"admin\").allowed()'}]",
+			expression: `variables.may || object.spec.hostNetwork == false`,
+			want:       []string{at + "it reads authorizer" + reads},
+		},
+		"the request": {
+			more:       "ratchet: true",
+			expression: `[request].size() == 1 || object.spec.hostNetwork == false`,
+			want:       []string{at + "it reads the whole request, which includes request.userInfo" + reads},
+		},
+		"not the object": {
+			more:       "ratchet: true",
+			expression: `oldObject == null`,
+			want: []string{
+				at + "it does not read object, so it is false for the stored object too, and with ratchet never denies an UPDATE: set ratchet: false",
+			},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -313,11 +466,24 @@ func TestReviewOfBackends(t *testing.T) {
 		host string
 		want string
 	}{
-		"a name":            {host: "a.example.com"},
-		"backends disabled": {rule: egress.Rule{DisableBackends: true}, host: "a.example.com", want: "spec.backend: Forbidden: remove backend: Ostiary runs with --disable-backends"},
-		"loopback":          {host: "127.0.0.1:8443", want: "spec.backend.url: Forbidden: 127.0.0.1 is a loopback address: use another server, or permit the address with --permitted-backend-addresses"},
-		"another form":      {host: "0x7f.1:8443", want: `spec.backend.url: Forbidden: "0x7f.1" is an unusual form of an IP address: use four decimal numbers, such as 192.0.2.1`},
-		"metadata":          {host: "metadata.google.internal", want: `spec.backend.url: Forbidden: "metadata.google.internal" is a cloud metadata service: use another server`},
+		"a name": {host: "a.example.com"},
+		"backends disabled": {
+			rule: egress.Rule{DisableBackends: true},
+			host: "a.example.com",
+			want: "spec.backend: Forbidden: remove backend: Ostiary runs with --disable-backends",
+		},
+		"loopback": {
+			host: "127.0.0.1:8443",
+			want: "spec.backend.url: Forbidden: 127.0.0.1 is a loopback address: use another server, or permit the address with --permitted-backend-addresses",
+		},
+		"another form": {
+			host: "0x7f.1:8443",
+			want: `spec.backend.url: Forbidden: "0x7f.1" is an unusual form of an IP address: use four decimal numbers, such as 192.0.2.1`,
+		},
+		"metadata": {
+			host: "metadata.google.internal",
+			want: `spec.backend.url: Forbidden: "metadata.google.internal" is a cloud metadata service: use another server`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v, _ := Review(policy.NewCompiler(), parse(t, fmt.Sprintf(backend, tt.host)), ClusterInfo{Backends: tt.rule})
@@ -348,7 +514,8 @@ func TestValidate(t *testing.T) {
 			p.Spec.MatchConstraints.ResourceRules[0].Operations[0] = admissionregistrationv1.OperationType(tt.operation)
 			p.Spec.Validations[0].Expression = tt.expression
 			v := Validate(policy.NewCompiler(), p, egress.Rule{})
-			if v.Compiled == nil || v.Registrable != tt.wantRegistrable || v.Compiles != tt.wantCompiles || (len(v.Errors) == 0) != (tt.wantRegistrable && tt.wantCompiles) {
+			if v.Compiled == nil || v.Registrable != tt.wantRegistrable || v.Compiles != tt.wantCompiles ||
+				(len(v.Errors) == 0) != (tt.wantRegistrable && tt.wantCompiles) {
 				t.Errorf("got %+v", v)
 			}
 		})

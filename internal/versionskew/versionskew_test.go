@@ -117,10 +117,17 @@ func TestUnknownFields(t *testing.T) {
 		fields string
 		want   []string
 	}{
-		"all are known":           {fields: all},
-		"nothing is known":        {want: []string{"spec.matchConstraints", "spec.ratchet", "spec.validations"}},
-		"a field of an element":   {fields: strings.Replace(all, ",validations(expression,message,messageExpression,name,ratchet,", ",validations(expression,message,messageExpression,name,", 1), want: []string{"spec.validations.ratchet"}},
-		"a field of an inline":    {fields: strings.ReplaceAll(all, "resources,", ""), want: []string{"spec.matchConstraints.resourceRules.resources"}},
+		"all are known":    {fields: all},
+		"nothing is known": {want: []string{"spec.matchConstraints", "spec.ratchet", "spec.validations"}},
+		"a field of an element": {
+			fields: strings.Replace(all, ",validations(expression,message,messageExpression,name,ratchet,",
+				",validations(expression,message,messageExpression,name,", 1),
+			want: []string{"spec.validations.ratchet"},
+		},
+		"a field of an inline": {
+			fields: strings.ReplaceAll(all, "resources,", ""),
+			want:   []string{"spec.matchConstraints.resourceRules.resources"},
+		},
 		"a field that is not set": {fields: strings.Replace(all, "breakGlass,", "", 1)},
 	}
 	for name, tc := range tests {
@@ -147,8 +154,10 @@ func TestUnknownFields(t *testing.T) {
 // Decoding with Go's types drops exactly what UnknownInJSON names.
 func TestUnknownInJSON(t *testing.T) {
 	for object, want := range map[string][]string{
-		`{"metadata":{"future":1},"spec":{"future":{"a":1},"validations":[{"expression":"true","later":[1]}],"ratchet":true},"status":{"x":1}}`: {"spec.future", "spec.validations.later"},
-		`{"spec":{"matchConstraints":{"namespaceSelector":{"matchLabels":{"future":"x"}}},"plugin":{"config":{"future":1}}}}`:                   nil,
+		`{"metadata":{"future":1},"spec":{"future":{"a":1},"validations":[{"expression":"true","later":[1]}],"ratchet":true},"status":{"x":1}}`: {
+			"spec.future", "spec.validations.later",
+		},
+		`{"spec":{"matchConstraints":{"namespaceSelector":{"matchLabels":{"future":"x"}}},"plugin":{"config":{"future":1}}}}`: nil,
 		`{"spec":null}`: nil,
 		`{}`:            nil,
 	} {
@@ -214,14 +223,34 @@ func TestPeers(t *testing.T) {
 		wantMissing string
 		wantUnknown []string
 	}{
-		"none":             {},
-		"equal":            {peers: []Peer{{Name: "a", Report: Report{Known: own.Text, Loaded: Vector{Policies: "9"}}}}},
-		"behind":           {peers: []Peer{{Name: "a", Report: Report{Known: own.Text}}}, wantMissing: "waiting for replica a, which has not loaded it yet"},
-		"older":            {peers: []Peer{{Name: "a", Report: Report{Known: older.String()}}}, wantMissing: "waiting for replica a, which does not know spec.ratchet", wantUnknown: []string{"spec.ratchet"}},
-		"older than all":   {peers: []Peer{{Name: "a"}}, wantMissing: "waiting for replica a, which is too old to report the fields that it knows", wantUnknown: []string{"spec.ratchet"}},
-		"unreadable":       {peers: []Peer{{Name: "a", Report: Report{Known: "("}}}, wantMissing: "waiting for replica a, which does not know spec.ratchet", wantUnknown: []string{"spec.ratchet"}},
-		"newer":            {peers: []Peer{{Name: "a", Report: Report{Known: own.Text + ",zzz", Loaded: Vector{Policies: "9"}}}}},
-		"withholding":      {peers: []Peer{{Name: "a", Report: Report{Known: own.Text, Withheld: "spec.audit,spec.ratchet", Loaded: Vector{Policies: "9"}}}}, wantMissing: "waiting for replica a, which has not loaded it yet"},
+		"none":  {},
+		"equal": {peers: []Peer{{Name: "a", Report: Report{Known: own.Text, Loaded: Vector{Policies: "9"}}}}},
+		"behind": {
+			peers:       []Peer{{Name: "a", Report: Report{Known: own.Text}}},
+			wantMissing: "waiting for replica a, which has not loaded it yet",
+		},
+		"older": {
+			peers:       []Peer{{Name: "a", Report: Report{Known: older.String()}}},
+			wantMissing: "waiting for replica a, which does not know spec.ratchet",
+			wantUnknown: []string{"spec.ratchet"},
+		},
+		"older than all": {
+			peers:       []Peer{{Name: "a"}},
+			wantMissing: "waiting for replica a, which is too old to report the fields that it knows",
+			wantUnknown: []string{"spec.ratchet"},
+		},
+		"unreadable": {
+			peers:       []Peer{{Name: "a", Report: Report{Known: "("}}},
+			wantMissing: "waiting for replica a, which does not know spec.ratchet",
+			wantUnknown: []string{"spec.ratchet"},
+		},
+		"newer": {peers: []Peer{{Name: "a", Report: Report{Known: own.Text + ",zzz", Loaded: Vector{Policies: "9"}}}}},
+		"withholding": {
+			peers: []Peer{
+				{Name: "a", Report: Report{Known: own.Text, Withheld: "spec.audit,spec.ratchet", Loaded: Vector{Policies: "9"}}},
+			},
+			wantMissing: "waiting for replica a, which has not loaded it yet",
+		},
 		"withholding more": {peers: []Peer{{Name: "a", Report: Report{Known: own.Text, Withheld: "spec.audit", Loaded: Vector{Policies: "9"}}}}},
 	}
 	for name, tc := range tests {

@@ -77,7 +77,8 @@ type evaluator struct {
 	host   policy.Environment
 }
 
-func (e evaluator) Evaluate(ctx context.Context, group registration.GroupKey, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+func (e evaluator) Evaluate(ctx context.Context, group registration.GroupKey,
+	request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	return e.groups[group].Validate(ctx, request, e.host)
 }
 
@@ -273,7 +274,9 @@ func BenchmarkMutate(b *testing.B) {
 		Objects:        admission.NewObjectInterfacesFromScheme(scheme.Scheme),
 		Now:            time.Now,
 	}
-	for _, patch := range []admissionregistrationv1.PatchType{admissionregistrationv1.PatchTypeApplyConfiguration, admissionregistrationv1.PatchTypeJSONPatch} {
+	for _, patch := range []admissionregistrationv1.PatchType{
+		admissionregistrationv1.PatchTypeApplyConfiguration, admissionregistrationv1.PatchTypeJSONPatch,
+	} {
 		for _, count := range []int{1, 5, 20} {
 			b.Run(fmt.Sprintf("patch=%s/policies=%d", patch, count), func(b *testing.B) { mutate(b, bench.MutationsPair(count, patch), host) })
 		}

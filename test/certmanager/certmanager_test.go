@@ -125,7 +125,8 @@ func (c *cluster) kubectl(stdin string, args ...string) string {
 func (c *cluster) manage(flags ...string) {
 	c.t.Helper()
 	kubeconfig := filepath.Join(c.t.TempDir(), "kubeconfig")
-	c.must(c.plane.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+system+":ostiary", "system:serviceaccounts", "system:serviceaccounts:"+system, "system:authenticated"))
+	c.must(c.plane.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+system+":ostiary", "system:serviceaccounts",
+		"system:serviceaccounts:"+system, "system:authenticated"))
 	c.count++
 	var backend string
 	before := c.member
@@ -246,10 +247,11 @@ func (c *cluster) putCA(name string) {
 	c.must(err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	c.must(err)
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "internal-ca"}, Type: corev1.SecretTypeTLS, Data: map[string][]byte{
-		"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
-	}}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "internal-ca"},
+		Type: corev1.SecretTypeTLS, Data: map[string][]byte{
+			"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+			"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
+		}}
 	if err := c.Create(c.t.Context(), s); err != nil {
 		c.must(c.Update(c.t.Context(), s))
 	}
@@ -289,7 +291,10 @@ func (c *cluster) events() string {
 
 // probe asks the API server for what the policy judges.
 func (c *cluster) probe(ctx context.Context, verdict string) error {
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "probed", GenerateName: "probe-"}, Data: map[string]string{"verdict": verdict}}
+	object := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "probed", GenerateName: "probe-"},
+		Data:       map[string]string{"verdict": verdict},
+	}
 	err := c.Create(ctx, object, client.DryRunAll)
 	denied := err != nil && strings.Contains(err.Error(), "refused by the policy")
 	switch {
@@ -339,7 +344,8 @@ func TestCertManager(t *testing.T) {
 	c.kubectl(policy, "apply", "-f", "-")
 	c.awaitRegistered(metav1.ConditionFalse, "the API server has no resource Certificate of cert-manager.io/v1: install cert-manager")
 
-	module, err := exec.CommandContext(t.Context(), "go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", "github.com/cert-manager/cert-manager").Output()
+	module, err := exec.CommandContext(t.Context(), "go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}",
+		"github.com/cert-manager/cert-manager").Output()
 	c.must(err)
 	files, err := manifests(strings.TrimSpace(string(module)))
 	c.must(err)

@@ -145,7 +145,8 @@ func (r *run) awaitViolations() {
 		for i := range list.Items {
 			name := list.Items[i].Name
 			quoted := `"policy":"` + name + `"`
-			if strings.HasPrefix(name, authorPrefix) && name != authorAnnotation && !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, quoted) }) {
+			if strings.HasPrefix(name, authorPrefix) && name != authorAnnotation && !slices.ContainsFunc(lines,
+				func(line string) bool { return strings.Contains(line, quoted) }) {
 				return fmt.Errorf("the logs have no violation of %s", name)
 			}
 		}
@@ -163,7 +164,10 @@ func (r *run) awaitViolations() {
 // readAsOthers returns what other users can read, by its place.
 func (r *run) readAsOthers() map[string]string {
 	places := map[string]string{}
-	for _, kind := range []string{"events", "events.events.k8s.io", "webhookpolicies", "leases", "reports.openreports.io", "clusterreports.openreports.io", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
+	for _, kind := range []string{
+		"events", "events.events.k8s.io", "webhookpolicies", "leases", "reports.openreports.io",
+		"clusterreports.openreports.io", "validatingwebhookconfigurations", "mutatingwebhookconfigurations",
+	} {
 		places[kind] = r.printAll(r.Context(), kind)
 	}
 	for _, m := range r.all() {

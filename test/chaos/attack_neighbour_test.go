@@ -76,10 +76,34 @@ func creations() []creation {
 	deployment := `{"metadata":{"name":"web"},"spec":{"replicas":%d,"selector":{"matchLabels":{"a":"b"}},` +
 		`"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
 	return []creation{
-		{"apis/apps/v1", "deployments", fmt.Sprintf(deployment, 1), fmt.Sprintf(deployment, 9), "too many replicas"},
-		{"api/v1", "services", `{"metadata":{"name":"web"},"spec":{"ports":[{"port":80}]}}`, `{"metadata":{"name":"bad-service"},"spec":{"ports":[{"port":80}]}}`, "forbidden name"},
-		{"api/v1", "serviceaccounts", `{"metadata":{"name":"good"}}`, `{"metadata":{"name":"bad"}}`, "bad name"},
-		{"api/v1", "configmaps", `{"metadata":{"name":"good"},"data":{"a":"b"}}`, `{"metadata":{"name":"bad"},"data":{"a":"aaa"}}`, "bad data"},
+		{
+			api:      "apis/apps/v1",
+			resource: "deployments",
+			good:     fmt.Sprintf(deployment, 1),
+			bad:      fmt.Sprintf(deployment, 9),
+			message:  "too many replicas",
+		},
+		{
+			api:      "api/v1",
+			resource: "services",
+			good:     `{"metadata":{"name":"web"},"spec":{"ports":[{"port":80}]}}`,
+			bad:      `{"metadata":{"name":"bad-service"},"spec":{"ports":[{"port":80}]}}`,
+			message:  "forbidden name",
+		},
+		{
+			api:      "api/v1",
+			resource: "serviceaccounts",
+			good:     `{"metadata":{"name":"good"}}`,
+			bad:      `{"metadata":{"name":"bad"}}`,
+			message:  "bad name",
+		},
+		{
+			api:      "api/v1",
+			resource: "configmaps",
+			good:     `{"metadata":{"name":"good"},"data":{"a":"b"}}`,
+			bad:      `{"metadata":{"name":"bad"},"data":{"a":"aaa"}}`,
+			message:  "bad data",
+		},
 	}
 }
 

@@ -62,7 +62,14 @@ func attackOtherPorts(r *run) {
 		if _, err := m.scrape(r.Context()); err != nil {
 			r.problem("%s serves no metrics before the attack: %v", m.name, err)
 		}
-		attacks = append(attacks, attack{Kind: "ports", Count: fewest, Lasts: lasts, Over: portAttackTimeout, Health: m.health, Metrics: m.metrics})
+		attacks = append(attacks, attack{
+			Kind:    "ports",
+			Count:   fewest,
+			Lasts:   lasts,
+			Over:    portAttackTimeout,
+			Health:  m.health,
+			Metrics: m.metrics,
+		})
 	}
 	before, began := r.tokenReviews(), time.Now()
 	stop := r.watchPorts(targets)

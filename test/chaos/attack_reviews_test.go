@@ -258,25 +258,58 @@ func (w *attacker) review() map[string]any {
 		spec                  map[string]any
 	}
 	pod := map[string]any{
-		"containers":       []any{map[string]any{"name": "a", "image": "b", "resources": map[string]any{"requests": map[string]any{"example.com/gpu": "1"}}}},
-		"initContainers":   []any{map[string]any{"name": "i", "image": "i"}},
-		"nodeSelector":     map[string]any{"pool": "general"},
-		"tolerations":      []any{map[string]any{"key": "pool", "operator": "Exists", "tolerationSeconds": 5}},
-		"affinity":         map[string]any{"podAntiAffinity": map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": []any{map[string]any{"topologyKey": "zone"}}}},
+		"containers": []any{
+			map[string]any{
+				"name":      "a",
+				"image":     "b",
+				"resources": map[string]any{"requests": map[string]any{"example.com/gpu": "1"}},
+			},
+		},
+		"initContainers": []any{map[string]any{"name": "i", "image": "i"}},
+		"nodeSelector":   map[string]any{"pool": "general"},
+		"tolerations":    []any{map[string]any{"key": "pool", "operator": "Exists", "tolerationSeconds": 5}},
+		"affinity": map[string]any{
+			"podAntiAffinity": map[string]any{
+				"requiredDuringSchedulingIgnoredDuringExecution": []any{map[string]any{"topologyKey": "zone"}},
+			},
+		},
 		"securityContext":  map[string]any{"runAsUser": 0},
 		"runtimeClassName": "kata",
 	}
 	b := anyOf(w.random, []base{
-		{"", "Pod", "pods", pod},
-		{"", "ConfigMap", "configmaps", nil},
-		{"", "Namespace", "namespaces", nil},
-		{"", "Service", "services", map[string]any{"externalIPs": []any{"1.2.3.4"}, "ports": []any{map[string]any{"port": 80}}}},
-		{"", "PersistentVolumeClaim", "persistentvolumeclaims", map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": "1Gi"}}}},
-		{"", "Event", "events", nil},
-		{"networking.k8s.io", "Ingress", "ingresses", map[string]any{"rules": []any{}}},
-		{"apps", "Deployment", "deployments", map[string]any{"template": map[string]any{"spec": pod}}},
-		{"attack.example.com", "Bomb", "bombs", map[string]any{"a": []any{nil, "b"}, "template": map[string]any{"spec": pod}}},
-		{"admission.ostiary.dev", "WebhookPolicy", "webhookpolicies", map[string]any{"validations": []any{map[string]any{"expression": "true"}}}},
+		{kind: "Pod", resource: "pods", spec: pod},
+		{kind: "ConfigMap", resource: "configmaps"},
+		{kind: "Namespace", resource: "namespaces"},
+		{
+			kind:     "Service",
+			resource: "services",
+			spec:     map[string]any{"externalIPs": []any{"1.2.3.4"}, "ports": []any{map[string]any{"port": 80}}},
+		},
+		{
+			kind:     "PersistentVolumeClaim",
+			resource: "persistentvolumeclaims",
+			spec:     map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": "1Gi"}}},
+		},
+		{kind: "Event", resource: "events"},
+		{group: "networking.k8s.io", kind: "Ingress", resource: "ingresses", spec: map[string]any{"rules": []any{}}},
+		{
+			group:    "apps",
+			kind:     "Deployment",
+			resource: "deployments",
+			spec:     map[string]any{"template": map[string]any{"spec": pod}},
+		},
+		{
+			group:    "attack.example.com",
+			kind:     "Bomb",
+			resource: "bombs",
+			spec:     map[string]any{"a": []any{nil, "b"}, "template": map[string]any{"spec": pod}},
+		},
+		{
+			group:    "admission.ostiary.dev",
+			kind:     "WebhookPolicy",
+			resource: "webhookpolicies",
+			spec:     map[string]any{"validations": []any{map[string]any{"expression": "true"}}},
+		},
 	})
 	version := "v1"
 	if b.group != "" {
@@ -341,8 +374,10 @@ func (w *attacker) change(tree any, depth int) any {
 func (w *attacker) value(depth int) any {
 	simple := []any{
 		nil, true, false, "", "x", 0, -1, 1, json.Number("9223372036854775808"), json.Number("1e400"), json.Number("-0"), 0.1,
-		"1e999999999", "-1e-999999999", "9999999999999999999999Ei", "10.0.0.0/8", "::/0", "fe80::1%eth0/64", "http://[::1", "2026-13-45T99:99:99Z",
-		strings.Repeat("a", 4000) + "!", strings.Repeat("{{", 2000), "\x00\x7f\u2028<>&", "kube-system", "system:masters", "../..", map[string]any{}, []any{}, []any{nil, "b"},
+		"1e999999999", "-1e-999999999", "9999999999999999999999Ei", "10.0.0.0/8", "::/0", "fe80::1%eth0/64", "http://[::1",
+		"2026-13-45T99:99:99Z",
+		strings.Repeat("a", 4000) + "!", strings.Repeat("{{", 2000), "\x00\x7f\u2028<>&", "kube-system", "system:masters",
+		"../..", map[string]any{}, []any{}, []any{nil, "b"},
 	}
 	if depth > 3 || w.random.IntN(4) > 0 {
 		return anyOf(w.random, simple)

@@ -60,7 +60,8 @@ type costly struct {
 func objectBombs() map[string]costly {
 	requests := []int{1 << 20, 3 << 20}
 	made := func(apiVersion, kind, rest string) string {
-		return `{"apiVersion":"` + apiVersion + `","kind":"` + kind + `","metadata":{"name":"bad-bomb","namespace":"` + attackedPlace + `"},` + rest + `}`
+		return `{"apiVersion":"` + apiVersion + `","kind":"` + kind + `","metadata":{"name":"bad-bomb","namespace":"` +
+			attackedPlace + `"},` + rest + `}`
 	}
 	custom := func(aim string, sizes []int, before string, shape func(int) string, after string) costly {
 		return costly{aim, "attack.example.com", "Bomb", "bombs", func(size int) string {
@@ -73,18 +74,28 @@ func objectBombs() map[string]costly {
 		}
 	}
 	out := map[string]costly{
-		"regexp/long":     custom("attacked-regexp", requests, `"spec":[`, shapes()["letters"], `]`),
-		"regexp/many":     custom("attacked-regexp", requests, `"spec":`, list(`"`+strings.Repeat("a", 200)+`!"`), ``),
-		"cidr/v4":         custom("attacked-cidr", requests, `"spec":`, list(`"255.255.255.255/31"`), ``),
-		"cidr/v6":         custom("attacked-cidr", requests, `"spec":`, list(`"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/127"`), ``),
-		"quantity/many":   custom("attacked-quantity", requests, `"spec":`, list(`"1e999999999","-9999999999999999999999Ei","1e-999999999"`), ``),
-		"quantity/digits": custom("attacked-quantity", requests, `"spec":[`, func(size int) string { return `"` + strings.Repeat("9", size) + `"` }, `]`),
+		"regexp/long": custom("attacked-regexp", requests, `"spec":[`, shapes()["letters"], `]`),
+		"regexp/many": custom("attacked-regexp", requests, `"spec":`, list(`"`+strings.Repeat("a", 200)+`!"`), ``),
+		"cidr/v4":     custom("attacked-cidr", requests, `"spec":`, list(`"255.255.255.255/31"`), ``),
+		"cidr/v6": custom("attacked-cidr", requests, `"spec":`,
+			list(`"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/127"`), ``),
+		"quantity/many": custom("attacked-quantity", requests, `"spec":`,
+			list(`"1e999999999","-9999999999999999999999Ei","1e-999999999"`), ``),
+		"quantity/digits": custom("attacked-quantity", requests, `"spec":[`,
+			func(size int) string { return `"` + strings.Repeat("9", size) + `"` }, `]`),
 		"jsonpatch/copy":  custom("attacked-patch", requests, `"spec":{"a":`, shapes()["small"], `}`),
 		"jsonpatch/depth": custom("attacked-patch", requests, `"spec":{"a":`, shapes()["depth"], `}`),
-		"merge/members": {"attacked-merge", "", "ConfigMap", "configmaps", func(size int) string {
-			return made("v1", "ConfigMap", `"data":`+strings.ReplaceAll(shapes()["members"](size), ":0", `:""`))
-		}, requests},
-		"merge/containers": {"attacked-merge", "", "Pod", "pods", func(size int) string { return made("v1", "Pod", `"spec":{"containers":[`+containers(size)+`]}`) }, requests},
+		"merge/members": {aim: "attacked-merge", group: "", kind: "ConfigMap", resource: "configmaps",
+			object: func(size int) string {
+				return made("v1", "ConfigMap", `"data":`+strings.ReplaceAll(shapes()["members"](size), ":0", `:""`))
+			}, sizes: requests},
+		"merge/containers": {
+			aim:      "attacked-merge",
+			kind:     "Pod",
+			resource: "pods",
+			object:   func(size int) string { return made("v1", "Pod", `"spec":{"containers":[`+containers(size)+`]}`) },
+			sizes:    requests,
+		},
 	}
 	for name, shape := range shapes() {
 		out["decoding/"+name] = custom("attacked-names", []int{3 << 20, 7 << 20, 18 << 20}, `"spec":`, shape, ``)

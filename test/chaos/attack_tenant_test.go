@@ -60,7 +60,8 @@ func attackTenant(r *run) {
 		with, without = append(with, ours.took...), append(without, noop.took...)
 	}
 	during, alone := percentile(with, 99), percentile(without, 99)
-	r.note("p99 of the other tenant %s, and %s with a webhook that allows everything", during.Round(time.Millisecond), alone.Round(time.Millisecond))
+	r.note("p99 of the other tenant %s, and %s with a webhook that allows everything", during.Round(time.Millisecond),
+		alone.Round(time.Millisecond))
 	r.within("the p99 of the other tenant", during, slowdown*alone)
 	r.weighReplicas(r.size.of(memoryWithHalfOfThem, memoryLimit))
 }

@@ -204,7 +204,8 @@ func (r *run) under(attacks ...attack) {
 		r.weighTally(attacks[i], t)
 	}
 	during := r.load.p99Since(mark)
-	r.note("p99 %s before and %s meanwhile, %s of CPU for the attackers and %s for the replicas in %s", before.Round(time.Millisecond), during.Round(time.Millisecond),
+	r.note("p99 %s before and %s meanwhile, %s of CPU for the attackers and %s for the replicas in %s",
+		before.Round(time.Millisecond), during.Round(time.Millisecond),
 		theirs.Round(time.Second), (r.cpu() - replicas).Round(time.Second), time.Since(mark).Round(time.Second))
 	r.weighReplicas(memoryLimit)
 }

@@ -63,8 +63,12 @@ func auditedObject(i int) *corev1.ConfigMap {
 		verdict = "odd"
 	}
 	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: auditPlace(i), Name: fmt.Sprintf("audited-%05d", i), Labels: map[string]string{auditHalf: fmt.Sprint(i / auditPlaces % 2)}},
-		Data:       map[string]string{"verdict": verdict},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: auditPlace(i),
+			Name:      fmt.Sprintf("audited-%05d", i),
+			Labels:    map[string]string{auditHalf: fmt.Sprint(i / auditPlaces % 2)},
+		},
+		Data: map[string]string{"verdict": verdict},
 	}
 }
 
@@ -74,7 +78,8 @@ func auditedPolicy(name, expression string, action admissionregistrationv1.Valid
 	p.Spec.Mutations = nil
 	p.Spec.FailurePolicy = new(admissionregistrationv1.Fail) // as the configurations of all scenarios
 	p.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
-		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{auditPlace(0), auditPlace(1), auditPlace(2), auditPlace(3)},
+		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn,
+		Values: []string{auditPlace(0), auditPlace(1), auditPlace(2), auditPlace(3)},
 	}}}
 	p.Spec.MatchConstraints.ResourceRules[0].Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Update}
 	p.Spec.Validations = []v1alpha1.Validation{{Expression: expression, Message: "see data.verdict"}}
@@ -109,7 +114,8 @@ func (a *audited) remove() {
 // removeObjects deletes one half of the objects.
 func (a *audited) removeObjects(half string) {
 	for i := range auditPlaces {
-		must(a.T, a.admin().DeleteAllOf(a.Context(), &corev1.ConfigMap{}, client.InNamespace(auditPlace(i)), client.MatchingLabels{auditHalf: half}))
+		must(a.T, a.admin().DeleteAllOf(a.Context(), &corev1.ConfigMap{}, client.InNamespace(auditPlace(i)),
+			client.MatchingLabels{auditHalf: half}))
 	}
 }
 

@@ -85,7 +85,10 @@ func secretsCorrupted(r *run) {
 	before, err := r.secret(r.Context(), caSecret)
 	must(r.T, err)
 	cpu := r.cpu()
-	fields := map[string][]string{caSecret: {"tls.crt", "tls.key", "epoch"}, servingSecret: {"tls.crt", "tls.key", "ca.crt", "epoch", "trust-epoch"}}
+	fields := map[string][]string{
+		caSecret:      {"tls.crt", "tls.key", "epoch"},
+		servingSecret: {"tls.crt", "tls.key", "ca.crt", "epoch", "trust-epoch"},
+	}
 	n, longest := 0, time.Duration(0)
 	for _, c := range corruptions(r) {
 		for _, name := range []string{caSecret, servingSecret} {
@@ -268,7 +271,8 @@ func bundlesEmptied(r *run) {
 	if len(heard.writes) >= 2*len(edits) {
 		r.problem("%d writes after %d edits", len(heard.writes), len(edits))
 	}
-	r.note("%d edits, %d writes, all 50 mended within %s (p99), each within %s", len(edits), len(heard.writes), every.Round(time.Millisecond), each.Round(time.Millisecond))
+	r.note("%d edits, %d writes, all 50 mended within %s (p99), each within %s", len(edits), len(heard.writes),
+		every.Round(time.Millisecond), each.Round(time.Millisecond))
 	r.note("%d failed while all were right", len(late))
 }
 

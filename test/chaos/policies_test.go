@@ -36,7 +36,9 @@ func mutates(i int) bool { return i < mutatingPlaces }
 // policy refuses what is called bad in its namespace, and marks the rest in
 // some of them.
 func policy(i int) *v1alpha1.WebhookPolicy {
-	all := []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete}
+	all := []admissionregistrationv1.OperationType{
+		admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete,
+	}
 	p := &v1alpha1.WebhookPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: place(i)},
 		Spec: v1alpha1.WebhookPolicySpec{
@@ -68,7 +70,10 @@ func (w *world) applyPolicies(ctx context.Context) error {
 	for i := range places {
 		objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: place(i)}}}
 		for _, name := range []string{"good-kept", "bad-kept"} {
-			objects = append(objects, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: place(i), Name: name}, Data: map[string]string{"a": "b"}})
+			objects = append(objects, &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: place(i), Name: name},
+				Data:       map[string]string{"a": "b"},
+			})
 		}
 		for _, o := range append(objects, policy(i)) {
 			if err := w.admins[0].Create(ctx, o); err != nil {
@@ -204,7 +209,8 @@ func (r *run) awaitConfigurations(operations []admissionregistrationv1.Operation
 		for _, c := range configs {
 			for _, hook := range registration.Webhooks(c) {
 				// No deletion is mutated.
-				if got := hook.Rules[0].Operations; slices.Contains(got, admissionregistrationv1.Create) != slices.Contains(operations, admissionregistrationv1.Create) {
+				if got := hook.Rules[0].Operations; slices.Contains(got,
+					admissionregistrationv1.Create) != slices.Contains(operations, admissionregistrationv1.Create) {
 					err = fmt.Errorf("configuration %s is for %v", c.GetName(), got)
 				}
 			}

@@ -50,9 +50,10 @@ func (r *run) material(at time.Time, config pki.Config, epoch int64) pki.State {
 func (r *run) store(s pki.State) {
 	epoch := []byte(strconv.FormatInt(s.CA.Epoch, 10))
 	r.put(r.T, secretOf(r, caSecret, s.CA.Pair, map[string][]byte{"epoch": epoch, "path": []byte(s.CA.Path)}))
-	r.put(r.T, secretOf(r, servingSecret, s.Serving.Pair, map[string][]byte{"epoch": epoch, "trust-epoch": epoch, "ca.crt": s.Serving.Bundle.PEM(),
-		"paths": []byte(strings.Join(s.Serving.Paths, "\n")),
-	}))
+	r.put(r.T, secretOf(r, servingSecret, s.Serving.Pair,
+		map[string][]byte{"epoch": epoch, "trust-epoch": epoch, "ca.crt": s.Serving.Bundle.PEM(),
+			"paths": []byte(strings.Join(s.Serving.Paths, "\n")),
+		}))
 	r.publish(s.Serving.Bundle.PEM(), string(epoch))
 }
 

@@ -130,7 +130,8 @@ func leaderKilled(r *run) {
 		longest = max(longest, took)
 		r.awaitRotated(r.T, before)
 		r.awaitAll(r.T)
-		r.logf("%s, after %t: %d failed, led again after %s, rotated after %s", p.name, p.after, r.load.failures()-failed, took, time.Since(killed))
+		r.logf("%s, after %t: %d failed, led again after %s, rotated after %s", p.name, p.after, r.load.failures()-failed,
+			took, time.Since(killed))
 	}
 	r.within("another leader", longest, 20*time.Second)
 	r.note("%d points, without a leader for %s at most", len(points), longest.Round(100*time.Millisecond))

@@ -73,7 +73,8 @@ func (w *world) steady(ctx context.Context) error {
 	}
 	epoch := string(ca.Data["epoch"])
 	if ca.Data["previous.crt"] != nil || string(serving.Data["epoch"]) != epoch || string(serving.Data["trust-epoch"]) != epoch {
-		return fmt.Errorf("epoch %s, previous %t, leaf %s, bundle %s", epoch, ca.Data["previous.crt"] != nil, serving.Data["epoch"], serving.Data["trust-epoch"])
+		return fmt.Errorf("epoch %s, previous %t, leaf %s, bundle %s", epoch, ca.Data["previous.crt"] != nil,
+			serving.Data["epoch"], serving.Data["trust-epoch"])
 	}
 	return w.carried(ctx, serving.Data["ca.crt"], epoch)
 }

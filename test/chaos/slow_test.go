@@ -61,7 +61,8 @@ func slowClients(r *run) {
 		files = append(files, strconv.Itoa(len(entries)))
 	}
 	during := r.load.p99Since(mark)
-	r.note("p99 %s before and %s meanwhile, open files %s, %s", before.Round(time.Millisecond), during.Round(time.Millisecond), strings.Join(files, ", "), end())
+	r.note("p99 %s before and %s meanwhile, open files %s, %s", before.Round(time.Millisecond),
+		during.Round(time.Millisecond), strings.Join(files, ", "), end())
 	r.within("the p99 meanwhile", during, 2*before)
 }
 
@@ -213,7 +214,8 @@ func slowBackend(r *run) {
 	}
 	r.within("a request for the slow policy", longest, slowTimeout+100*time.Millisecond)
 	r.within("the p99 of the others", during, before+5*time.Millisecond)
-	r.note("requests for it answered within %s, p99 of the others %s before and %s meanwhile", longest.Round(time.Millisecond), before.Round(time.Millisecond), during.Round(time.Millisecond))
+	r.note("requests for it answered within %s, p99 of the others %s before and %s meanwhile",
+		longest.Round(time.Millisecond), before.Round(time.Millisecond), during.Round(time.Millisecond))
 }
 
 // wait sends requests for the slow policy for some time, and returns the longest
@@ -266,7 +268,10 @@ func (r *run) makeSlow(backend *httptest.Server) {
 	for _, o := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: slowPlace}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: slowPlace, Name: "default"}}, // Pods have to have one
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "ostiary-image-policy"}, StringData: map[string]string{"kubeconfig": kubeconfig}},
+		&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "ostiary-image-policy"},
+			StringData: map[string]string{"kubeconfig": kubeconfig},
+		},
 		slowPolicy(),
 	} {
 		must(r.T, r.admin().Create(r.Context(), o))

@@ -119,7 +119,9 @@ func newWorld(ctx context.Context, etcd etcd) (_ *world, err error) {
 		w.up[i].Store(true)
 		w.audits = append(w.audits, &auditLog{file: w.plane.AuditLog(i)})
 	}
-	for _, step := range []func(context.Context) error{w.connect, w.build, w.applyManifests, w.aggregate, w.makeService, w.makeToken, w.applyPolicies} {
+	for _, step := range []func(context.Context) error{
+		w.connect, w.build, w.applyManifests, w.aggregate, w.makeService, w.makeToken, w.applyPolicies,
+	} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}

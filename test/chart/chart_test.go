@@ -401,29 +401,62 @@ func golden(t *testing.T, name, values, got string) {
 
 func TestRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ values, want string }{
-		"an unknown key":             {"replica: 2", "replica"},
-		"an unknown flag":            {"manager: {drainMinimum: 1s}", "drainMinimum"},
-		"a wrong type":               {"replicas: two", "replicas"},
-		"a flag of a wrong type":     {"manager: {leaderElect: maybe}", "leaderElect"},
-		"what is no duration":        {"manager: {drainMin: 15}", "drainMin"},
-		"an unknown log level":       {"manager: {logLevel: verbose}", "value must be one of 'debug', 'info', 'warn', 'error'"},
-		"an unknown log format":      {"manager: {logFormat: xml}", "value must be one of 'json', 'console'"},
-		"what is no address":         {"manager: {webhookAddress: localhost}", "at '/manager/webhookAddress': 'localhost' does not match pattern"},
-		"an http URL":                {"manager: {webhookUrl: \"http://a\"}", "at '/manager/webhookUrl': 'http://a' does not match pattern"},
-		"what is no namespace":       {"manager: {exemptNamespaces: [a, B]}", "at '/manager/exemptNamespaces/1': 'B' does not match pattern"},
-		"too many evaluations":       {"manager: {maxEvaluations: 100001}", "at '/manager/maxEvaluations': maximum: got 100,001, want 100,000"},
-		"no replicas":                {"replicas: 0", "replicas"},
-		"a pull policy that is none": {"image: {pullPolicy: Sometimes}", "pullPolicy"},
-		"a digest that is none":      {"image: {digest: latest}", "digest"},
-		"a budget of all replicas":   {"podDisruptionBudget: {minAvailable: 2}", "podDisruptionBudget.minAvailable: 2 of 2 replicas would never let a node be drained: give a smaller number"},
-		"no account":                 {"serviceAccount: {create: false}", "serviceAccount.name: required because serviceAccount.create is false"},
-		"another account's name":     {"serviceAccount: {name: ostiary-params}", `serviceAccount.name: "ostiary-params" is another account of the chart: choose another name`},
-		"what is no account":         {"serviceAccount: {name: A}", "at '/serviceAccount/name'"},
-		"an address as an argument":  {"extraArgs: [--webhook-address=:1]", `extraArgs: "--webhook-address=:1": set it in manager`},
-		"what is no argument":        {"extraArgs: [v=2]", "at '/extraArgs/0'"},
-		"an object without a kind":   {"extraObjects: [{apiVersion: v1, metadata: {name: a}}]", "missing property 'kind'"},
-		"a label that is no text":    {"commonLabels: {a: true}", "at '/commonLabels/a'"},
-		"a monitor of nothing":       {`{manager: {metricsAddress: "0"}, metrics: {serviceMonitor: {enabled: true}}}`, "manager.metricsAddress: 0 turns metrics off"},
+		"an unknown key":         {values: "replica: 2", want: "replica"},
+		"an unknown flag":        {values: "manager: {drainMinimum: 1s}", want: "drainMinimum"},
+		"a wrong type":           {values: "replicas: two", want: "replicas"},
+		"a flag of a wrong type": {values: "manager: {leaderElect: maybe}", want: "leaderElect"},
+		"what is no duration":    {values: "manager: {drainMin: 15}", want: "drainMin"},
+		"an unknown log level": {
+			values: "manager: {logLevel: verbose}",
+			want:   "value must be one of 'debug', 'info', 'warn', 'error'",
+		},
+		"an unknown log format": {values: "manager: {logFormat: xml}", want: "value must be one of 'json', 'console'"},
+		"what is no address": {
+			values: "manager: {webhookAddress: localhost}",
+			want:   "at '/manager/webhookAddress': 'localhost' does not match pattern",
+		},
+		"an http URL": {
+			values: "manager: {webhookUrl: \"http://a\"}",
+			want:   "at '/manager/webhookUrl': 'http://a' does not match pattern",
+		},
+		"what is no namespace": {
+			values: "manager: {exemptNamespaces: [a, B]}",
+			want:   "at '/manager/exemptNamespaces/1': 'B' does not match pattern",
+		},
+		"too many evaluations": {
+			values: "manager: {maxEvaluations: 100001}",
+			want:   "at '/manager/maxEvaluations': maximum: got 100,001, want 100,000",
+		},
+		"no replicas":                {values: "replicas: 0", want: "replicas"},
+		"a pull policy that is none": {values: "image: {pullPolicy: Sometimes}", want: "pullPolicy"},
+		"a digest that is none":      {values: "image: {digest: latest}", want: "digest"},
+		"a budget of all replicas": {
+			values: "podDisruptionBudget: {minAvailable: 2}",
+			want:   "podDisruptionBudget.minAvailable: 2 of 2 replicas would never let a node be drained: give a smaller number",
+		},
+		"no account": {
+			values: "serviceAccount: {create: false}",
+			want:   "serviceAccount.name: required because serviceAccount.create is false",
+		},
+		"another account's name": {
+			values: "serviceAccount: {name: ostiary-params}",
+			want:   `serviceAccount.name: "ostiary-params" is another account of the chart: choose another name`,
+		},
+		"what is no account": {values: "serviceAccount: {name: A}", want: "at '/serviceAccount/name'"},
+		"an address as an argument": {
+			values: "extraArgs: [--webhook-address=:1]",
+			want:   `extraArgs: "--webhook-address=:1": set it in manager`,
+		},
+		"what is no argument": {values: "extraArgs: [v=2]", want: "at '/extraArgs/0'"},
+		"an object without a kind": {
+			values: "extraObjects: [{apiVersion: v1, metadata: {name: a}}]",
+			want:   "missing property 'kind'",
+		},
+		"a label that is no text": {values: "commonLabels: {a: true}", want: "at '/commonLabels/a'"},
+		"a monitor of nothing": {
+			values: `{manager: {metricsAddress: "0"}, metrics: {serviceMonitor: {enabled: true}}}`,
+			want:   "manager.metricsAddress: 0 turns metrics off",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := render(t, namespace, test.values); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -498,7 +531,8 @@ func TestFlags(t *testing.T) {
 // What is registered with API servers and the certificates behind it are the
 // manager's: rendered, they would be empty, and an upgrade would empty them.
 func TestRendersNoRegistration(t *testing.T) {
-	plain, hooks := objects(t, namespace, "{metrics: {serviceMonitor: {enabled: true}, dashboard: {enabled: true}, prometheusRule: {enabled: true}}}")
+	plain, hooks := objects(t, namespace,
+		"{metrics: {serviceMonitor: {enabled: true}, dashboard: {enabled: true}, prometheusRule: {enabled: true}}}")
 	for _, all := range []map[string]object{plain, hooks} {
 		for name, o := range all {
 			switch kind := o["kind"].(string); kind {

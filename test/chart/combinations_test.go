@@ -19,7 +19,10 @@ func dimensions() [][]string {
 		{"", "serviceAccount: {name: gate, annotations: {a: b}}", "serviceAccount: {create: false, name: existing}"},
 		{"", "commonLabels: {team: platform, app.kubernetes.io/component: taken}\ncommonAnnotations: {contact: platform}"},
 		{"", "paramKinds: [{resources: [configmaps]}]"},
-		{"", "manager: {certManagerIssuer: ClusterIssuer/internal, metricsAddress: \":9443\"}", "manager: {metricsAddress: \"0\", healthAddress: \"0\"}"},
+		{
+			"", "manager: {certManagerIssuer: ClusterIssuer/internal, metricsAddress: \":9443\"}",
+			"manager: {metricsAddress: \"0\", healthAddress: \"0\"}",
+		},
 		{"", "metrics: {service: {enabled: true}, serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true}}"},
 		{"", "image: {registry: \"\", repository: a/b, digest: sha256:" + strings.Repeat("0", 64) + "}\nimagePullSecrets: [{name: s}]"},
 		{"", pods},
@@ -88,7 +91,11 @@ func release(t *testing.T, c *chart.Chart, values string) (out []object) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := chartutil.ToRenderValues(c, given, chartutil.ReleaseOptions{Name: "ostiary", Namespace: namespace, IsInstall: true}, chartutil.DefaultCapabilities.Copy())
+	all, err := chartutil.ToRenderValues(c, given, chartutil.ReleaseOptions{
+		Name:      "ostiary",
+		Namespace: namespace,
+		IsInstall: true,
+	}, chartutil.DefaultCapabilities.Copy())
 	if err != nil {
 		t.Fatalf("%v\n%s", err, values)
 	}

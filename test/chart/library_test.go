@@ -55,7 +55,8 @@ func components(t *testing.T, kustomization string) map[string]object {
 }
 
 func listed(folders ...string) string {
-	return "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\ncomponents:\n- LIBRARY" + strings.Join(folders, "\n- LIBRARY") + "\n"
+	return "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\ncomponents:\n- LIBRARY" +
+		strings.Join(folders, "\n- LIBRARY") + "\n"
 }
 
 // stored are the policies in the folders of a category, or of all.
@@ -88,7 +89,8 @@ func policiesOf(t *testing.T, values string) (map[string]object, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := chartutil.ToRenderValues(c, given, chartutil.ReleaseOptions{Name: "policies", IsInstall: true}, chartutil.DefaultCapabilities.Copy())
+	all, err := chartutil.ToRenderValues(c, given, chartutil.ReleaseOptions{Name: "policies", IsInstall: true},
+		chartutil.DefaultCapabilities.Copy())
 	if err != nil {
 		return nil, err
 	}
@@ -220,18 +222,31 @@ func TestLibraryValues(t *testing.T) {
 		get    func(object) any
 		want   any
 	}{
-		"actions of all":         {"actions: [Warn]", action, []any{"Warn"}},
-		"actions of a category":  {"actions: [Warn]\ncategories: {best-practices: {actions: [Deny]}}", action, []any{"Deny"}},
-		"actions of a policy":    {"categories: {best-practices: {actions: [Deny]}}\npolicies: {image-registries: {actions: [Warn, Audit]}}", action, []any{"Warn", "Audit"}},
-		"actions of another one": {"policies: {image-tags: {actions: [Deny]}}", action, []any{"Audit"}},
-		"params":                 {`policies: {image-registries: {params: {registries: ["a.example/b", "c<\"d"]}}}`, params, `{"registries":["a.example/b","c\u003c\"d"]}`},
-		"no exclusions":          {"", in("spec.matchConstraints.namespaceSelector"), nil},
+		"actions of all": {values: "actions: [Warn]", get: action, want: []any{"Warn"}},
+		"actions of a category": {
+			values: "actions: [Warn]\ncategories: {best-practices: {actions: [Deny]}}",
+			get:    action,
+			want:   []any{"Deny"},
+		},
+		"actions of a policy": {
+			values: "categories: {best-practices: {actions: [Deny]}}\npolicies: {image-registries: {actions: [Warn, Audit]}}",
+			get:    action,
+			want:   []any{"Warn", "Audit"},
+		},
+		"actions of another one": {values: "policies: {image-tags: {actions: [Deny]}}", get: action, want: []any{"Audit"}},
+		"params": {
+			values: `policies: {image-registries: {params: {registries: ["a.example/b", "c<\"d"]}}}`,
+			get:    params,
+			want:   `{"registries":["a.example/b","c\u003c\"d"]}`,
+		},
+		"no exclusions": {get: in("spec.matchConstraints.namespaceSelector")},
 		"namespaces": {
-			"exclude: {namespaces: [a]}\ncategories: {best-practices: {exclude: {namespaces: [b, a]}}, rbac: {exclude: {namespaces: [d]}}}\npolicies: {image-registries: {exclude: {namespaces: [c]}}}",
-			in("spec.matchConstraints.namespaceSelector"), selector("a", "b", "c"),
+			values: "exclude: {namespaces: [a]}\ncategories: {best-practices: {exclude: {namespaces: [b, a]}}, rbac: {exclude: {namespaces: [d]}}}\npolicies: {image-registries: {exclude: {namespaces: [c]}}}",
+			get:    in("spec.matchConstraints.namespaceSelector"), want: selector("a", "b", "c"),
 		},
 		"users and groups": {
-			"exclude: {users: ['system:serviceaccount:a:b'], groups: [admins, 'a\"b']}", in("spec.matchConditions"), []any{
+			values: "exclude: {users: ['system:serviceaccount:a:b'], groups: [admins, 'a\"b']}",
+			get:    in("spec.matchConditions"), want: []any{
 				object{"name": "not-an-excluded-user", "expression": `!(request.userInfo.username in ["system:serviceaccount:a:b"])`},
 				object{"name": "not-in-excluded-group-0", "expression": `!("admins" in request.userInfo.groups)`},
 				object{"name": "not-in-excluded-group-1", "expression": `!("a\"b" in request.userInfo.groups)`},
@@ -253,10 +268,22 @@ func TestLibraryEnabled(t *testing.T) {
 		values string
 		want   map[string]bool
 	}{
-		"a category that is off": {"categories: {best-practices: {enabled: false}}", map[string]bool{registries: false, "WebhookPolicy wildcards": true}},
-		"one policy of it":       {"categories: {best-practices: {enabled: false}}\npolicies: {image-registries: {enabled: true}}", map[string]bool{registries: true, "WebhookPolicy image-tags": false}},
-		"a policy that is off":   {"policies: {image-registries: {enabled: false}}", map[string]bool{registries: false, "WebhookPolicy image-tags": true}},
-		"a mutation":             {"policies: {default-seccomp: {enabled: true}}", map[string]bool{"WebhookPolicy default-seccomp": true, "WebhookPolicy pull-tags": false}},
+		"a category that is off": {
+			values: "categories: {best-practices: {enabled: false}}",
+			want:   map[string]bool{registries: false, "WebhookPolicy wildcards": true},
+		},
+		"one policy of it": {
+			values: "categories: {best-practices: {enabled: false}}\npolicies: {image-registries: {enabled: true}}",
+			want:   map[string]bool{registries: true, "WebhookPolicy image-tags": false},
+		},
+		"a policy that is off": {
+			values: "policies: {image-registries: {enabled: false}}",
+			want:   map[string]bool{registries: false, "WebhookPolicy image-tags": true},
+		},
+		"a mutation": {
+			values: "policies: {default-seccomp: {enabled: true}}",
+			want:   map[string]bool{"WebhookPolicy default-seccomp": true, "WebhookPolicy pull-tags": false},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := rendered(t, tt.values)

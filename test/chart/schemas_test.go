@@ -143,12 +143,29 @@ func (s *apiSchemas) validate(o object) (problems []string) {
 func TestSchemas(t *testing.T) {
 	schemas := loadSchemas(t)
 	for name, tt := range map[string]struct{ object, want string }{
-		"a valid object":   {"{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 443, targetPort: https}]}}", ""},
-		"an unknown field": {"{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {port: 443}}", "additional properties 'port' not allowed"},
-		"a wrong type":     {"{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: https}]}}", "got string, want integer"},
-		"a missing field":  {"{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {}}}", "missing property 'selector'"},
-		"an unknown kind":  {"{apiVersion: policy/v1beta1, kind: PodDisruptionBudget, metadata: {name: a}}", "has no policy/v1beta1 PodDisruptionBudget"},
-		"a deep field":     {"{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, securityContext: {priviledged: true}}]}}", "'priviledged'"},
+		"a valid object": {
+			object: "{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 443, targetPort: https}]}}",
+		},
+		"an unknown field": {
+			object: "{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {port: 443}}",
+			want:   "additional properties 'port' not allowed",
+		},
+		"a wrong type": {
+			object: "{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: https}]}}",
+			want:   "got string, want integer",
+		},
+		"a missing field": {
+			object: "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {}}}",
+			want:   "missing property 'selector'",
+		},
+		"an unknown kind": {
+			object: "{apiVersion: policy/v1beta1, kind: PodDisruptionBudget, metadata: {name: a}}",
+			want:   "has no policy/v1beta1 PodDisruptionBudget",
+		},
+		"a deep field": {
+			object: "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, securityContext: {priviledged: true}}]}}",
+			want:   "'priviledged'",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := schemas.validate(parse(t, tt.object)[0])

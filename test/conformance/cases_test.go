@@ -83,7 +83,8 @@ func TestCases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("Kubernetes 1.%d: %d cases, %d requests: %v, codes %v, known differences %v", suite.minor, len(cases), count.requests, count.outcomes, count.codes, count.known)
+	t.Logf("Kubernetes 1.%d: %d cases, %d requests: %v, codes %v, known differences %v", suite.minor, len(cases),
+		count.requests, count.outcomes, count.codes, count.known)
 	for _, c := range cases {
 		for _, name := range c.Differs {
 			if occurs(name) && !shown[c.Name].Has(name) {

@@ -98,7 +98,11 @@ func TestStaleParamsDiffer(t *testing.T) {
 	reading := configMapsAre(func(s *v1alpha1.WebhookPolicySpec) {
 		s.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "PodTemplate"}
 		s.Validations = saying("'max is ' + params.metadata.labels.max")
-		s.Bindings[0].ParamRef = &admissionregistrationv1.ParamRef{Name: "stale", Namespace: "params", ParameterNotFoundAction: new(admissionregistrationv1.DenyAction)}
+		s.Bindings[0].ParamRef = &admissionregistrationv1.ParamRef{
+			Name:                    "stale",
+			Namespace:               "params",
+			ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
+		}
 	})
 	for _, e := range suite.engines {
 		if err := e.create(t.Context(), template.DeepCopy()); err != nil {
@@ -136,13 +140,19 @@ func TestSchemaOfANewKindDiffers(t *testing.T) {
 		MatchConstraints: markerMatch(""),
 		FailurePolicy:    new(admissionregistrationv1.Ignore),
 		Mutations: []admissionregistrationv1.Mutation{{
-			PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
-			ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{labels: {"mended": "yes"}}}`},
+			PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
+			ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
+				Expression: `Object{metadata: Object.metadata{labels: {"mended": "yes"}}}`,
+			},
 		}},
 		Bindings: []v1alpha1.Binding{{Name: "b"}},
 	}
 	spec.MatchConstraints.NamespaceSelector = nil
-	spec.MatchConstraints.ResourceRules[0].Rule = admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{"*"}}
+	spec.MatchConstraints.ResourceRules[0].Rule = admissionregistrationv1.Rule{
+		APIGroups:   []string{group},
+		APIVersions: []string{"*"},
+		Resources:   []string{"*"},
+	}
 	p, err := place(Case{Name: t.Name(), ByObject: true, Policies: []v1alpha1.WebhookPolicySpec{spec}}, 0, suite.slots[0])
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +195,14 @@ func firstAnswer(t *testing.T, e *engine, group, version string, s slot) *reply 
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": plural + "." + group},
 		"spec": map[string]any{
 			"group": group, "scope": "Cluster", "names": map[string]any{"plural": plural, "kind": kind.Kind},
-			"versions": []any{map[string]any{"name": version, "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}}}},
+			"versions": []any{
+				map[string]any{
+					"name":    version,
+					"served":  true,
+					"storage": true,
+					"schema":  map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
+				},
+			},
 		},
 	}}
 	if err := e.create(t.Context(), crd); err != nil {
@@ -196,7 +213,11 @@ func firstAnswer(t *testing.T, e *engine, group, version string, s slot) *reply 
 			t.Error(err)
 		}
 	})
-	body, err := json.Marshal(map[string]any{"apiVersion": group + "/" + version, "kind": kind.Kind, "metadata": map[string]any{"name": "made", "labels": map[string]any{"slot": s.label}}})
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": group + "/" + version,
+		"kind":       kind.Kind,
+		"metadata":   map[string]any{"name": "made", "labels": map[string]any{"slot": s.label}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,8 @@ func TestRandom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("Kubernetes 1.%d, seed %d: %d policies, %d cases: %d agreements, %d disagreements in %s", suite.minor, *seed, policies-*first, count.requests,
+	t.Logf("Kubernetes 1.%d, seed %d: %d policies, %d cases: %d agreements, %d disagreements in %s", suite.minor, *seed,
+		policies-*first, count.requests,
 		count.requests-count.disagreements, count.disagreements, time.Since(start).Round(time.Second))
 	t.Logf("answers %v, codes %v, known differences %v", count.outcomes, count.codes, count.known)
 	if count.disagreements > *most {

@@ -28,9 +28,24 @@ type workload struct {
 
 func workloads() []workload {
 	return []workload{
-		{resource: "deployments", path: "spec.template", restartPolicy: "Always", object: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"made"},"spec":{"selector":{"matchLabels":{"of":"template"}},"template":%s}}`},
-		{resource: "daemonsets", path: "spec.template", restartPolicy: "Always", object: `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"made"},"spec":{"selector":{"matchLabels":{"of":"template"}},"template":%s}}`},
-		{resource: "cronjobs", path: "spec.jobTemplate.spec.template", restartPolicy: "Never", object: `{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":"made"},"spec":{"schedule":"@daily","jobTemplate":{"spec":{"template":%s}}}}`},
+		{
+			resource:      "deployments",
+			path:          "spec.template",
+			restartPolicy: "Always",
+			object:        `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"made"},"spec":{"selector":{"matchLabels":{"of":"template"}},"template":%s}}`,
+		},
+		{
+			resource:      "daemonsets",
+			path:          "spec.template",
+			restartPolicy: "Always",
+			object:        `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"made"},"spec":{"selector":{"matchLabels":{"of":"template"}},"template":%s}}`,
+		},
+		{
+			resource:      "cronjobs",
+			path:          "spec.jobTemplate.spec.template",
+			restartPolicy: "Never",
+			object:        `{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":"made"},"spec":{"schedule":"@daily","jobTemplate":{"spec":{"template":%s}}}}`,
+		},
 	}
 }
 
@@ -38,9 +53,12 @@ func workloads() []workload {
 func templatesOf(w workload) []string {
 	spec := func(rest string) string { return `{"restartPolicy":"` + w.restartPolicy + `",` + rest + `}` }
 	return []string{
-		`{"metadata":{"labels":{"of":"template","team":"shop"}},"spec":` + spec(`"containers":[{"name":"app","image":"registry.test/app:1","resources":{"limits":{"cpu":"2"}}}]`) + `}`,
-		`{"metadata":{"labels":{"of":"template"},"annotations":{"a":"b"}},"spec":` + spec(`"hostNetwork":true,"containers":[{"name":"app","image":"elsewhere.test/app"},{"name":"side","image":"registry.test/side"}],"terminationGracePeriodSeconds":3`) + `}`,
-		`{"metadata":{"labels":{"of":"template","team":"search"}},"spec":` + spec(`"containers":[{"name":"app","image":"registry.test/app:1","env":[{"name":"A","value":"1"}]}]`) + `}`,
+		`{"metadata":{"labels":{"of":"template","team":"shop"}},"spec":` +
+			spec(`"containers":[{"name":"app","image":"registry.test/app:1","resources":{"limits":{"cpu":"2"}}}]`) + `}`,
+		`{"metadata":{"labels":{"of":"template"},"annotations":{"a":"b"}},"spec":` +
+			spec(`"hostNetwork":true,"containers":[{"name":"app","image":"elsewhere.test/app"},{"name":"side","image":"registry.test/side"}],"terminationGracePeriodSeconds":3`) + `}`,
+		`{"metadata":{"labels":{"of":"template","team":"search"}},"spec":` +
+			spec(`"containers":[{"name":"app","image":"registry.test/app:1","env":[{"name":"A","value":"1"}]}]`) + `}`,
 	}
 }
 
@@ -123,7 +141,9 @@ func (w workload) podIn(object any) any {
 	}
 	metadata, _ := tree["metadata"].(map[string]any)
 	spec, _ := tree["spec"].(map[string]any)
-	for _, field := range []string{"serviceAccount", "serviceAccountName", "priority", "preemptionPolicy", "enableServiceLinks", "tolerations"} {
+	for _, field := range []string{
+		"serviceAccount", "serviceAccountName", "priority", "preemptionPolicy", "enableServiceLinks", "tolerations",
+	} {
 		delete(spec, field)
 	}
 	isToken := func(v any) bool {
@@ -202,7 +222,8 @@ func comparePodsAndWorkloads(t *testing.T, ours *engine, p *placed, outcomes map
 			}
 			want, got := w.asPod(answerTo(t, ours, p, pod)), w.asPod(answerTo(t, ours, p, of))
 			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("%s: the answer about the Pod and about %s of its template (-pod +workload):\n%s\n%s\n%+v", p.Name, w.resource, diff, template, p.policies[0].Spec)
+				t.Errorf("%s: the answer about the Pod and about %s of its template (-pod +workload):\n%s\n%s\n%+v", p.Name,
+					w.resource, diff, template, p.policies[0].Spec)
 			}
 			if outcomes[outcomeOf(want)]++; want.Object != nil && len(p.policies[0].Spec.Mutations) > 0 {
 				outcomes["mutated"]++

@@ -23,7 +23,12 @@ func TestBinary(t *testing.T) {
 		"assets first":                {assets: all, built: all, name: ControllerManager, want: "assets"},
 		"assets without the manager":  {assets: asEnvtest, built: all, name: ControllerManager, want: "repo/bin/k8s"},
 		"assets, no manager anywhere": {assets: asEnvtest, name: ControllerManager, wantErr: "run `make kubernetes`"},
-		"assets are incomplete":       {assets: all[:1], built: all, name: Etcd, wantErr: "has no kube-apiserver, kubectl: add what is missing or unset KUBEBUILDER_ASSETS"},
+		"assets are incomplete": {
+			assets:  all[:1],
+			built:   all,
+			name:    Etcd,
+			wantErr: "has no kube-apiserver, kubectl: add what is missing or unset KUBEBUILDER_ASSETS",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -61,7 +61,10 @@ func TestControlPlane(t *testing.T) {
 		wantError(t, cp.StartAPIServer(t.Context(), 0), "starting kube-apiserver-0: it was not stopped")
 	})
 	t.Run("tells its progress", func(t *testing.T) {
-		for _, want := range []string{"etcd ready after ", "kube-apiserver-1 ready after ", "kube-controller-manager ready after ", "control plane ready after "} {
+		for _, want := range []string{
+			"etcd ready after ", "kube-apiserver-1 ready after ", "kube-controller-manager ready after ",
+			"control plane ready after ",
+		} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("no %q in the log:\n%s", want, log.String())
 			}
@@ -86,7 +89,9 @@ func TestControlPlane(t *testing.T) {
 
 func testGarbageCollection(t *testing.T, client kubernetes.Interface) {
 	namespaces := client.CoreV1().Namespaces()
-	if _, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "garbage"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := namespaces.Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: "garbage"},
+	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	maps := client.CoreV1().ConfigMaps("garbage")
@@ -447,7 +452,12 @@ func wantError(t *testing.T, err error, want string) {
 // Three members of etcd survive the loss of one, and stop at the loss of two
 // until one is back.
 func TestThreeEtcds(t *testing.T) {
-	cp, err := Start(t.Context(), Options{Dir: t.TempDir(), Etcds: 3, NoControllerManager: true, EtcdArgs: []string{"--quota-backend-bytes=123456789"}})
+	cp, err := Start(t.Context(), Options{
+		Dir:                 t.TempDir(),
+		Etcds:               3,
+		NoControllerManager: true,
+		EtcdArgs:            []string{"--quota-backend-bytes=123456789"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,11 @@ func TestRunProgram(t *testing.T) {
 		script  string // $1 is the test's web server, $2 its port
 		wantErr string // of Stop
 	}{
-		"ends well":  {script: `trap 'kill $!; exit 0' TERM; "$1" & wait`},
-		"ends badly": {script: `trap 'kill $!; echo cannot; exit 4' TERM; "$1" & wait`, wantErr: "stopping program: exit status 4; its log ends with:\ncannot"},
+		"ends well": {script: `trap 'kill $!; exit 0' TERM; "$1" & wait`},
+		"ends badly": {
+			script:  `trap 'kill $!; echo cannot; exit 4' TERM; "$1" & wait`,
+			wantErr: "stopping program: exit status 4; its log ends with:\ncannot",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -46,36 +46,97 @@ func testAuthors(t *testing.T, cp *controlplane.ControlPlane) {
 		old, new string // fields; old is stored by an administrator, if it is given
 		want     string // of the refusal
 	}{
-		"validations":                             {user: "author"},
-		"a backend":                               {user: "author", new: ownServer, want: "may not use a backend at spec.backend: ask an administrator for the verb use on webhookpolicies/backend in the API group admission.ostiary.dev"},
-		"a backend, granted":                      {user: "backend-author", new: ownServer},
-		"a backend with another grant":            {user: "mutation-author", new: ownServer, want: "spec.backend"},
-		"a backend of an administrator":           {user: "policy-admin", new: ownServer},
-		"more rules for a backend":                {user: "author", old: ownServer, new: ownServer + secretRules, want: "spec.backend"},
-		"less time for a backend":                 {user: "author", old: ownServer, new: ownServer + "\ntimeoutSeconds: 1", want: "spec.backend"},
-		"more rules for a backend, granted":       {user: "backend-author", old: ownServer, new: ownServer + secretRules},
-		"validations instead of a backend":        {user: "author", old: ownServer, new: "backend: null"},
-		"a mutation":                              {user: "author", new: ownCommand, want: "may not use mutations at spec.mutations: ask an administrator for the verb use on webhookpolicies/mutations"},
-		"a mutation, granted":                     {user: "mutation-author", new: ownCommand},
-		"more rules for a mutation":               {user: "author", old: ownCommand, new: ownCommand + secretRules, want: "spec.mutations"},
-		"a plugin with credentials":               {user: "author", new: quotaPlugin, want: "may not use the plugin ResourceQuota at spec.plugin.name: ask an administrator for the verb use on webhookpolicies/plugins named ResourceQuota"},
-		"a plugin with credentials, granted":      {user: "quota-author", new: quotaPlugin},
-		"another plugin than the one granted":     {user: "quota-author", new: "validations: null\nmatchConstraints: null\nplugin: {name: PodSecurity}", want: "named PodSecurity"},
-		"a plugin that only denies":               {user: "author", new: denyPlugin},
-		"params":                                  {user: "author", new: anyQuotas, want: `may not read params of kind ResourceQuota at spec.paramKind: ask an administrator for the verb list on resourcequotas in the API group ""`},
+		"validations": {user: "author"},
+		"a backend": {
+			user: "author",
+			new:  ownServer,
+			want: "may not use a backend at spec.backend: ask an administrator for the verb use on webhookpolicies/backend in the API group admission.ostiary.dev",
+		},
+		"a backend, granted":            {user: "backend-author", new: ownServer},
+		"a backend with another grant":  {user: "mutation-author", new: ownServer, want: "spec.backend"},
+		"a backend of an administrator": {user: "policy-admin", new: ownServer},
+		"more rules for a backend": {
+			user: "author",
+			old:  ownServer,
+			new:  ownServer + secretRules,
+			want: "spec.backend",
+		},
+		"less time for a backend": {
+			user: "author",
+			old:  ownServer,
+			new:  ownServer + "\ntimeoutSeconds: 1",
+			want: "spec.backend",
+		},
+		"more rules for a backend, granted": {user: "backend-author", old: ownServer, new: ownServer + secretRules},
+		"validations instead of a backend":  {user: "author", old: ownServer, new: "backend: null"},
+		"a mutation": {
+			user: "author",
+			new:  ownCommand,
+			want: "may not use mutations at spec.mutations: ask an administrator for the verb use on webhookpolicies/mutations",
+		},
+		"a mutation, granted":       {user: "mutation-author", new: ownCommand},
+		"more rules for a mutation": {user: "author", old: ownCommand, new: ownCommand + secretRules, want: "spec.mutations"},
+		"a plugin with credentials": {
+			user: "author",
+			new:  quotaPlugin,
+			want: "may not use the plugin ResourceQuota at spec.plugin.name: ask an administrator for the verb use on webhookpolicies/plugins named ResourceQuota",
+		},
+		"a plugin with credentials, granted": {user: "quota-author", new: quotaPlugin},
+		"another plugin than the one granted": {
+			user: "quota-author",
+			new:  "validations: null\nmatchConstraints: null\nplugin: {name: PodSecurity}",
+			want: "named PodSecurity",
+		},
+		"a plugin that only denies": {user: "author", new: denyPlugin},
+		"params": {
+			user: "author",
+			new:  anyQuotas,
+			want: `may not read params of kind ResourceQuota at spec.paramKind: ask an administrator for the verb list on resourcequotas in the API group ""`,
+		},
 		"params of a namespace":                   {user: "author", new: quotasOfTeam, want: "resourcequotas"},
 		"params of a namespace, granted":          {user: "team-author", new: quotasOfTeam},
 		"params of all, granted in one namespace": {user: "team-author", new: anyQuotas, want: "resourcequotas"},
-		"params of another namespace":             {user: "team-author", new: strings.Replace(quotasOfTeam, "namespace: team", "namespace: default", 1), want: "resourcequotas"},
-		"params, granted":                         {user: "params-author", new: anyQuotas},
-		"params of another kind":                  {user: "params-author", new: "paramKind: {apiVersion: v1, kind: Secret}", want: `list on secrets in the API group ""`},
-		"params of a group":                       {user: "author", new: "paramKind: {apiVersion: networking.k8s.io/v1, kind: NetworkPolicy}", want: `list on networkpolicies in the API group "networking.k8s.io"`},
-		"params whose kind ends in s":             {user: "author", new: "paramKind: {apiVersion: networking.k8s.io/v1, kind: Ingress}", want: "list on ingresses"},
-		"params whose kind ends in endpoints":     {user: "author", new: "paramKind: {apiVersion: v1, kind: Endpoints}", want: "list on endpoints "},
-		"params whose kind ends in ey":            {user: "author", new: "paramKind: {apiVersion: example.com/v1, kind: Key}", want: "list on keys "},
-		"params whose kind ends in sh":            {user: "author", new: "paramKind: {apiVersion: example.com/v1, kind: Mesh}", want: "list on meshes "},
-		"params that are policies":                {user: "author", new: "paramKind: {apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy}"},
-		"other rules for params":                  {user: "author", old: anyQuotas, new: anyQuotas + secretRules, want: "resourcequotas"},
+		"params of another namespace": {
+			user: "team-author",
+			new:  strings.Replace(quotasOfTeam, "namespace: team", "namespace: default", 1),
+			want: "resourcequotas",
+		},
+		"params, granted": {user: "params-author", new: anyQuotas},
+		"params of another kind": {
+			user: "params-author",
+			new:  "paramKind: {apiVersion: v1, kind: Secret}",
+			want: `list on secrets in the API group ""`,
+		},
+		"params of a group": {
+			user: "author",
+			new:  "paramKind: {apiVersion: networking.k8s.io/v1, kind: NetworkPolicy}",
+			want: `list on networkpolicies in the API group "networking.k8s.io"`,
+		},
+		"params whose kind ends in s": {
+			user: "author",
+			new:  "paramKind: {apiVersion: networking.k8s.io/v1, kind: Ingress}",
+			want: "list on ingresses",
+		},
+		"params whose kind ends in endpoints": {
+			user: "author",
+			new:  "paramKind: {apiVersion: v1, kind: Endpoints}",
+			want: "list on endpoints ",
+		},
+		"params whose kind ends in ey": {
+			user: "author",
+			new:  "paramKind: {apiVersion: example.com/v1, kind: Key}",
+			want: "list on keys ",
+		},
+		"params whose kind ends in sh": {
+			user: "author",
+			new:  "paramKind: {apiVersion: example.com/v1, kind: Mesh}",
+			want: "list on meshes ",
+		},
+		"params that are policies": {
+			user: "author",
+			new:  "paramKind: {apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy}",
+		},
+		"other rules for params": {user: "author", old: anyQuotas, new: anyQuotas + secretRules, want: "resourcequotas"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			policies := policiesAs(cp, tt.user)
@@ -115,12 +176,22 @@ func testAuthorsMetadata(t *testing.T, cp *controlplane.ControlPlane) {
 
 	// The garbage collector deletes a policy whose owner goes, by way of a finalizer.
 	client := kubernetes.NewForConfigOrDie(cp.Config())
-	owner, err := client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	owner, err := client.RbacV1().ClusterRoles().Create(t.Context(),
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
 	g.Expect(err).NotTo(HaveOccurred())
 	policy = policyWith(t, ownServer)
-	policy.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: owner.Name, UID: owner.UID, BlockOwnerDeletion: new(true)}})
+	policy.SetOwnerReferences([]metav1.OwnerReference{
+		{
+			APIVersion:         "rbac.authorization.k8s.io/v1",
+			Kind:               "ClusterRole",
+			Name:               owner.Name,
+			UID:                owner.UID,
+			BlockOwnerDeletion: new(true),
+		},
+	})
 	create(t, asAdmin, policy)
-	g.Expect(client.RbacV1().ClusterRoles().Delete(t.Context(), owner.Name, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)})).To(Succeed())
+	g.Expect(client.RbacV1().ClusterRoles().Delete(t.Context(), owner.Name,
+		metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)})).To(Succeed())
 	g.Eventually(func() error {
 		_, err := asAdmin.Get(t.Context(), "p", metav1.GetOptions{})
 		return err
@@ -168,7 +239,10 @@ func grantAuthors(t *testing.T, cp *controlplane.ControlPlane) {
 	roles := kubernetes.NewForConfigOrDie(cp.Config()).RbacV1()
 	bind := func(role string, users ...string) {
 		t.Helper()
-		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "authors-"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}}
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "authors-"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		}
 		for _, user := range users {
 			binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user})
 		}
@@ -177,12 +251,20 @@ func grantAuthors(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	grant := func(user string, rule rbacv1.PolicyRule) {
 		t.Helper()
-		_, err := roles.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{rule}}, metav1.CreateOptions{})
+		_, err := roles.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: user},
+			Rules:      []rbacv1.PolicyRule{rule},
+		}, metav1.CreateOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
 		bind(user, user)
 	}
 	use := func(subresource string, names ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"webhookpolicies/" + subresource}, ResourceNames: names, Verbs: []string{"use"}}
+		return rbacv1.PolicyRule{
+			APIGroups:     []string{v1alpha1.GroupName},
+			Resources:     []string{"webhookpolicies/" + subresource},
+			ResourceNames: names,
+			Verbs:         []string{"use"},
+		}
 	}
 	bind("webhookpolicy-author", "author", "backend-author", "mutation-author", "quota-author", "team-author", "params-author")
 	bind("webhookpolicy-admin", "policy-admin")
@@ -190,7 +272,10 @@ func grantAuthors(t *testing.T, cp *controlplane.ControlPlane) {
 	grant("mutation-author", use("mutations"))
 	grant("quota-author", use("plugins", "ResourceQuota"))
 	grant("params-author", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"resourcequotas"}, Verbs: []string{"list"}})
-	for _, args := range [][]string{{"create", "namespace", "team"}, {"-n", "team", "create", "rolebinding", "list-quotas", "--clusterrole=params-author", "--user=team-author"}} {
+	for _, args := range [][]string{
+		{"create", "namespace", "team"},
+		{"-n", "team", "create", "rolebinding", "list-quotas", "--clusterrole=params-author", "--user=team-author"},
+	} {
 		if _, stderr, err := kubectl(t, cp, args...); err != nil {
 			t.Fatalf("granting: %v %s", err, stderr)
 		}

@@ -82,7 +82,8 @@ func acceptedPolicies() map[string]string {
 		"as many bindings as allowed":  "bindings:" + repeat(100, "{name: b%d, validationActions: [Deny, Audit]}"),
 		"as many validations, with the longest expression": "validations:" +
 			repeat(100, `{expression: "`+long(16384)+`", message: "`+long(1024)+`", reason: Forbidden}`),
-		"50 templates of a resource":             "podTemplates:\n  kinds:" + strings.ReplaceAll(repeat(50, "{group: "+long(253)+", version: v1, resource: jobs, templatePath: spec.t%d}"), "\n", "\n  "),
+		"50 templates of a resource": "podTemplates:\n  kinds:" + strings.ReplaceAll(repeat(50,
+			"{group: "+long(253)+", version: v1, resource: jobs, templatePath: spec.t%d}"), "\n", "\n  "),
 		"a message written as a block":           "validations:\n- expression: 'true'\n  message: |\n    one line\n",
 		"an expression of several lines":         "validations:\n- expression: |\n    true &&\n    true\n",
 		"qualified names of conditions":          `matchConditions: [{name: example.com/Not_a.node, expression: "true"}, {name: b, expression: "true"}]`,
@@ -151,7 +152,10 @@ const nothingToDo = "spec: Required value: add at least one entry to mutations, 
 
 func refusedCases() map[string]refusedCase {
 	out := map[string]refusedCase{}
-	for _, cases := range []map[string]refusedCase{refusedPolicies(), refusedParams(), refusedMutations(), refusedAuditAnnotations(), refusedMatchResources(), refusedBackends(), refusedPlugins()} {
+	for _, cases := range []map[string]refusedCase{
+		refusedPolicies(), refusedParams(), refusedMutations(), refusedAuditAnnotations(), refusedMatchResources(),
+		refusedBackends(), refusedPlugins(),
+	} {
 		maps.Copy(out, cases)
 	}
 	return out
@@ -215,22 +219,32 @@ func onlyValidated() map[string]validatedCase {
 	)
 	return map[string]validatedCase{
 		"a guarded resource": {ruleWith("resources", "[events]"), needsPairs,
-			[]string{first + `resources[0]: Forbidden: remove "events", or set spec.allowCriticalResources to true: by default policies do not apply to it` + unlock}},
+			[]string{
+				first + `resources[0]: Forbidden: remove "events", or set spec.allowCriticalResources to true: by default policies do not apply to it` + unlock,
+			}},
 		"a group that is never called": {ruleWith("apiGroups", "[admissionregistration.k8s.io]"), needsPairs,
 			[]string{first + `apiGroups[0]: Forbidden: remove "admissionregistration.k8s.io": policies never apply to it` + unlock}},
 		"no critical resource": {"allowCriticalResources: true", needsPairs,
-			[]string{"spec.allowCriticalResources: Forbidden: remove it, or name a critical resource with its API group in matchConstraints.resourceRules: wildcards do not apply to critical resources"}},
+			[]string{
+				"spec.allowCriticalResources: Forbidden: remove it, or name a critical resource with its API group in matchConstraints.resourceRules: wildcards do not apply to critical resources",
+			}},
 		"a subresource that an entry before it matches": {ruleWith("resources", "[pods/*, pods/status]"), needsPairs,
 			[]string{first + `resources[1]: Invalid value: remove it: "pods/*", earlier in the list, matches it too`}},
 		"an object twice": {ruleWith("resourceNames", "[a, a]"), "the list of Kubernetes' type is not a set",
 			[]string{first + "resourceNames[1]: Duplicate value"}},
 		"only exempt namespaces": {selectorWith("{matchLabels: {kubernetes.io/metadata.name: kube-system}}"), needsDefault,
-			[]string{match + "namespaceSelector.matchLabels[kubernetes.io/metadata.name]: Forbidden: select other namespaces too: policies never apply in kube-node-lease and kube-system" + unlock}},
+			[]string{
+				match + "namespaceSelector.matchLabels[kubernetes.io/metadata.name]: Forbidden: select other namespaces too: policies never apply in kube-node-lease and kube-system" + unlock,
+			}},
 		"mutations of DELETE beside validations": {mutationWith(applyMutation) + "\n" + ruleWith("operations", "[DELETE]"),
 			"the definition has a rule for policies without validations only",
-			[]string{match + "resourceRules: Required value: add CREATE, UPDATE or CONNECT to the operations of a rule: mutations are not called for DELETE"}},
+			[]string{
+				match + "resourceRules: Required value: add CREATE, UPDATE or CONNECT to the operations of a rule: mutations are not called for DELETE",
+			}},
 		"templates without a rule for Pods": {ruleWith("resources", "[configmaps]") + "\npodTemplates: {}", needsPairs,
-			[]string{"spec.podTemplates: Forbidden: remove it, or add a rule to matchConstraints.resourceRules that matches CREATE or UPDATE of pods, without resourceNames: it is for policies about Pods"}},
+			[]string{
+				"spec.podTemplates: Forbidden: remove it, or add a rule to matchConstraints.resourceRules that matches CREATE or UPDATE of pods, without resourceNames: it is for policies about Pods",
+			}},
 		"another path of a default kind": {"podTemplates: {kinds: [{group: apps, version: v1, resource: deployments, templatePath: spec.other}]}", needsDefault,
 			[]string{kinds + "[0]: Invalid value: remove version and templatePath: Ostiary knows them for this resource"}},
 		"templates of two versions": {"podTemplates: {kinds: [{group: a.io, version: v1, resource: w, templatePath: spec.a}, {group: a.io, version: v2, resource: w, templatePath: spec.b}]}", needsPairs,
@@ -240,9 +254,13 @@ func onlyValidated() map[string]validatedCase {
 		"a plugin without templates": {"validations: null\nplugin: {name: DenyServiceExternalIPs}\npodTemplates: {}\nmatchConstraints: null", needsPlugin,
 			[]string{"spec.podTemplates: Forbidden: remove it: the plugin DenyServiceExternalIPs does not decide about pod templates"}},
 		"a long timeout": {"timeoutSeconds: 11", "the definition has no warnings",
-			[]string{"warning: spec.timeoutSeconds: requests wait up to 11 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less"}},
+			[]string{
+				"warning: spec.timeoutSeconds: requests wait up to 11 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less",
+			}},
 		"an expression that does not compile": {"validations: [{expression: object.}]", "the definition does not compile CEL",
-			[]string{"spec.validations[0].expression: Invalid value: compilation failed: ERROR: <input>:1:8: Syntax error: no viable alternative at input '.'\n | object.\n | .......^"}},
+			[]string{
+				"spec.validations[0].expression: Invalid value: compilation failed: ERROR: <input>:1:8: Syntax error: no viable alternative at input '.'\n | object.\n | .......^",
+			}},
 	}
 }
 
@@ -257,21 +275,29 @@ func refusedParams() map[string]refusedCase {
 		"paramRef with an empty name": {paramsWith(`{name: "", parameterNotFoundAction: Deny}`),
 			[]string{"spec.bindings[0].paramRef: Invalid value: set either name or selector"}},
 		"paramRef without parameterNotFoundAction": {paramsWith("{name: a}"),
-			[]string{"spec.bindings[0].paramRef.parameterNotFoundAction: Required value: set parameterNotFoundAction for the case that there is no such object: Allow, or Deny to apply the failurePolicy"}},
+			[]string{
+				"spec.bindings[0].paramRef.parameterNotFoundAction: Required value: set parameterNotFoundAction for the case that there is no such object: Allow, or Deny to apply the failurePolicy",
+			}},
 		"unknown parameterNotFoundAction": {paramsWith("{name: a, parameterNotFoundAction: Warn}"),
 			[]string{"spec.bindings[0].paramRef.parameterNotFoundAction: Unsupported value: \"Warn\": supported values: \"Allow\", \"Deny\""}},
 		"param name with a slash": {paramsWith("{name: a/b, parameterNotFoundAction: Deny}"),
 			[]string{"spec.bindings[0].paramRef.name: Invalid value: \"a/b\": write the name of one object, without '/' and '%'"}},
 		"param namespace in capitals": {paramsWith("{name: a, namespace: B, parameterNotFoundAction: Deny}"),
-			[]string{"spec.bindings[0].paramRef.namespace: Invalid value: \"B\": write the name of a namespace: lower-case letters, digits and '-'"}},
+			[]string{
+				"spec.bindings[0].paramRef.namespace: Invalid value: \"B\": write the name of a namespace: lower-case letters, digits and '-'",
+			}},
 		"param selector with a bad key": {paramsWith("{selector: {matchExpressions: [{key: a b, operator: Exists}]}, parameterNotFoundAction: Deny}"),
 			[]string{unfit("spec.bindings[0].paramRef.selector.matchExpressions[0].key", "a b", labelKey)}},
 		"param selector that needs values": {paramsWith("{selector: {matchExpressions: [{key: a, operator: In}]}, parameterNotFoundAction: Deny}"),
-			[]string{"spec.bindings[0].paramRef.selector.matchExpressions[0].values: Required value: add at least one value: the operators In and NotIn need them"}},
+			[]string{
+				"spec.bindings[0].paramRef.selector.matchExpressions[0].values: Required value: add at least one value: the operators In and NotIn need them",
+			}},
 		"param kind without a version": {"paramKind: {kind: ConfigMap}",
 			[]string{"spec.paramKind.apiVersion: Required value"}},
 		"param version that is none": {"paramKind: {apiVersion: a/b/c, kind: ConfigMap}",
-			[]string{"spec.paramKind.apiVersion: Invalid value: write apiVersion as group/version, such as example.com/v1, or v1 for the core group"}},
+			[]string{
+				"spec.paramKind.apiVersion: Invalid value: write apiVersion as group/version, such as example.com/v1, or v1 for the core group",
+			}},
 		"param kind that is none": {"paramKind: {apiVersion: v1, kind: config maps}",
 			[]string{"spec.paramKind.kind: Invalid value: write the kind as in its manifests, such as ConfigMap"}},
 		"param kind empty": {"paramKind: {apiVersion: v1, kind: ''}",
@@ -296,7 +322,8 @@ func refusedMutations() map[string]refusedCase {
 				"spec.mutations[0].applyConfiguration: Required value: add applyConfiguration: patchType ApplyConfiguration requires it",
 				"spec.mutations[0].jsonPatch: Forbidden: remove jsonPatch, or set patchType to JSONPatch",
 			}},
-		"both, after another": {"mutations: [" + patchMutation + ", {patchType: JSONPatch, jsonPatch: {expression: '[]'}, applyConfiguration: {expression: 'Object{}'}}]",
+		"both, after another": {"mutations: [" + patchMutation +
+			", {patchType: JSONPatch, jsonPatch: {expression: '[]'}, applyConfiguration: {expression: 'Object{}'}}]",
 			[]string{"spec.mutations[1].applyConfiguration: Forbidden: remove applyConfiguration, or set patchType to ApplyConfiguration"}},
 		"empty patch": {mutationWith("{patchType: JSONPatch, jsonPatch: {expression: ' '}}"),
 			[]string{"spec.mutations[0].jsonPatch.expression: Required value: write a CEL expression"}},
@@ -315,7 +342,9 @@ func refusedMutations() map[string]refusedCase {
 		"order -1": {mutationWith(applyMutation) + "\norder: -1",
 			[]string{"spec.order: Invalid value: -1: spec.order in body should be greater than or equal to 0"}},
 		"mutations of DELETE": {"validations: null\n" + mutationWith(applyMutation) + "\n" + ruleWith("operations", "[CREATE, DELETE]"),
-			[]string{"spec.matchConstraints.resourceRules: Invalid value: remove DELETE from operations: mutations do not apply to it, and the policy has nothing else"}},
+			[]string{
+				"spec.matchConstraints.resourceRules: Invalid value: remove DELETE from operations: mutations do not apply to it, and the policy has nothing else",
+			}},
 	}
 }
 
@@ -326,9 +355,13 @@ func refusedAuditAnnotations() map[string]refusedCase {
 		"audit key twice": {"auditAnnotations: [{key: k, valueExpression: 'null'}, {key: k, valueExpression: 'null'}]",
 			[]string{"spec.auditAnnotations[1]: Duplicate value: {\"key\":\"k\"}"}},
 		"audit key with a slash": {"auditAnnotations: [{key: a/b, valueExpression: 'null'}]",
-			[]string{"spec.auditAnnotations[0].key: Invalid value: write key with letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"}},
+			[]string{
+				"spec.auditAnnotations[0].key: Invalid value: write key with letters, digits, '-', '_' and '.', beginning and ending with a letter or digit",
+			}},
 		"audit key empty": {"auditAnnotations: [{key: '', valueExpression: 'null'}]",
-			[]string{"spec.auditAnnotations[0].key: Invalid value: write key with letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"}},
+			[]string{
+				"spec.auditAnnotations[0].key: Invalid value: write key with letters, digits, '-', '_' and '.', beginning and ending with a letter or digit",
+			}},
 		"audit key too long": {"auditAnnotations: [{key: " + long(64) + ", valueExpression: 'null'}]",
 			[]string{"spec.auditAnnotations[0].key: Too long: may not be more than 63 bytes"}},
 		"audit value of spaces": {"auditAnnotations: [{key: k, valueExpression: '  '}]",
@@ -356,7 +389,9 @@ func refusedPlugins() map[string]refusedCase {
 		"templates beside a backend": {backendWith("") + "\npodTemplates: {}",
 			[]string{"spec.podTemplates: Forbidden: remove podTemplates: a backend gets whole objects; name the workloads in matchConstraints"}},
 		"a kind without the path of its template": {"podTemplates: {kinds: [{group: argoproj.io, version: v1alpha1, resource: rollouts}]}",
-			[]string{"spec.podTemplates.kinds[0].templatePath: Required value: set templatePath, such as spec.template: only the default kinds have one without it"}},
+			[]string{
+				"spec.podTemplates.kinds[0].templatePath: Required value: set templatePath, such as spec.template: only the default kinds have one without it",
+			}},
 		"a kind without a version": {"podTemplates: {kinds: [{group: argoproj.io, resource: rollouts, templatePath: spec.template}]}",
 			[]string{"spec.podTemplates.kinds[0].version: Required value: set version: templatePath is the path in that version"}},
 	}
@@ -366,44 +401,63 @@ func refusedMatchResources() map[string]refusedCase {
 	return map[string]refusedCase{
 		"binding with an unknown match policy": {bindingWith("matchResources", "{matchPolicy: Loose}"),
 			[]string{"spec.bindings[0].matchResources.matchPolicy: Unsupported value: \"Loose\": supported values: \"Exact\", \"Equivalent\""}},
-		"binding with 101 rules": {bindingWith("matchResources", "{resourceRules: ["+strings.Repeat(`{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]},`, 101)+"]}"),
+		"binding with 101 rules": {bindingWith("matchResources",
+			"{resourceRules: ["+strings.Repeat(`{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]},`, 101)+"]}"),
 			[]string{"spec.bindings[0].matchResources.resourceRules: Too many: 101: must have at most 100 items"}},
 		"binding with '*' beside a group": {bindingRuleWith("apiGroups", `["*", apps]`),
-			[]string{"spec.bindings[0].matchResources.resourceRules[0].apiGroups: Invalid value: keep '*' alone in apiGroups, or remove it: it already stands for all"}},
+			[]string{
+				"spec.bindings[0].matchResources.resourceRules[0].apiGroups: Invalid value: keep '*' alone in apiGroups, or remove it: it already stands for all",
+			}},
 		"binding with '*/*' beside a resource": {bindingRuleWith("resources", `["*/*", pods]`),
-			[]string{"spec.bindings[0].matchResources.resourceRules[0].resources: Invalid value: keep '*/*' alone in resources, or remove it: it already stands for all resources and subresources"}},
+			[]string{
+				"spec.bindings[0].matchResources.resourceRules[0].resources: Invalid value: keep '*/*' alone in resources, or remove it: it already stands for all resources and subresources",
+			}},
 		"binding with an unknown operation": {bindingRuleWith("operations", "[PATCH]"),
-			[]string{"spec.bindings[0].matchResources.resourceRules[0].operations[0]: Unsupported value: \"PATCH\": supported values: \"CREATE\", \"UPDATE\", \"DELETE\", \"CONNECT\", \"*\""}},
+			[]string{
+				"spec.bindings[0].matchResources.resourceRules[0].operations[0]: Unsupported value: \"PATCH\": supported values: \"CREATE\", \"UPDATE\", \"DELETE\", \"CONNECT\", \"*\"",
+			}},
 		"binding with an empty version": {bindingRuleWith("apiVersions", `[""]`),
-			[]string{"spec.bindings[0].matchResources.resourceRules[0].apiVersions[0]: Required value: write an API version such as v1, or '*' for all"}},
+			[]string{
+				"spec.bindings[0].matchResources.resourceRules[0].apiVersions[0]: Required value: write an API version such as v1, or '*' for all",
+			}},
 		"binding with resource names that are none": {bindingRuleWith("resourceNames", `[a/b, "", .., a]`),
 			[]string{
 				unfit("spec.bindings[0].matchResources.resourceRules[0].resourceNames[0]", "a/b", objectName),
 				unfit("spec.bindings[0].matchResources.resourceRules[0].resourceNames[1]", "", objectName),
 				unfit("spec.bindings[0].matchResources.resourceRules[0].resourceNames[2]", "..", objectName),
 			}},
-		"binding with a label key with a space": {bindingWith("matchResources", "{objectSelector: {matchExpressions: [{key: a b, operator: Exists}]}}"),
+		"binding with a label key with a space": {bindingWith("matchResources",
+			"{objectSelector: {matchExpressions: [{key: a b, operator: Exists}]}}"),
 			[]string{unfit("spec.bindings[0].matchResources.objectSelector.matchExpressions[0].key", "a b", labelKey)}},
 		"binding with In without values": {bindingWith("matchResources", "{namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}"),
-			[]string{"spec.bindings[0].matchResources.namespaceSelector.matchExpressions[0].values: Required value: add at least one value: the operators In and NotIn need them"}},
+			[]string{
+				"spec.bindings[0].matchResources.namespaceSelector.matchExpressions[0].values: Required value: add at least one value: the operators In and NotIn need them",
+			}},
 		"binding with an unknown field": {bindingWith("matchResource", "{}"),
-			[]string{"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field \"spec.bindings[0].matchResource\""}},
+			[]string{
+				"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field \"spec.bindings[0].matchResource\"",
+			}},
 	}
 }
 
 func refusedPolicies() map[string]refusedCase {
 	return map[string]refusedCase{
 		"unknown field": {"bindigs: []",
-			[]string{"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field \"spec.bindigs\""}},
+			[]string{
+				"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field \"spec.bindigs\"",
+			}},
 		"unknown field deep": {ruleWith("resource", "[pods]"),
-			[]string{"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field \"spec.matchConstraints.resourceRules[0].resource\""}},
+			[]string{
+				"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field \"spec.matchConstraints.resourceRules[0].resource\"",
+			}},
 		"a template twice": {"podTemplates: {kinds: [{resource: jobs}, {group: kubeflow.org, version: v1, resource: jobs, templatePath: spec.a}, {group: kubeflow.org, version: v1, resource: jobs, templatePath: spec.a}]}",
 			[]string{"spec.podTemplates.kinds: Duplicate value"}},
 		"101 bindings": {"bindings:" + repeat(101, "{name: b%d, validationActions: [Deny]}"),
 			[]string{"spec.bindings: Too many: 101: must have at most 100 items"}},
 		"101 validations": {"validations:" + repeat(101, "{expression: 'true'}"),
 			[]string{"spec.validations: Too many: 101: must have at most 100 items"}},
-		"101 rules": {"matchConstraints:\n  resourceRules:" + strings.ReplaceAll(repeat(101, `{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}`), "\n", "\n  "),
+		"101 rules": {"matchConstraints:\n  resourceRules:" + strings.ReplaceAll(repeat(101,
+			`{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}`), "\n", "\n  "),
 			[]string{"spec.matchConstraints.resourceRules: Too many: 101: must have at most 100 items"}},
 		"101 variables": {"variables:" + repeat(101, "{name: v%d, expression: 'true'}"),
 			[]string{"spec.variables: Too many: 101: must have at most 100 items"}},
@@ -426,9 +480,13 @@ func refusedPolicies() map[string]refusedCase {
 		"unknown action": {"bindings: [{name: b, validationActions: [Block]}]",
 			[]string{"spec.bindings[0].validationActions[0]: Unsupported value: \"Block\": supported values: \"Deny\", \"Warn\", \"Audit\""}},
 		"no actions": {"bindings: [{name: b, validationActions: []}]",
-			[]string{"spec.bindings[0].validationActions: Invalid value: 0: spec.bindings[0].validationActions in body should have at least 1 items"}},
+			[]string{
+				"spec.bindings[0].validationActions: Invalid value: 0: spec.bindings[0].validationActions in body should have at least 1 items",
+			}},
 		"binding name in capitals": {"bindings: [{name: Prod_1, validationActions: [Deny]}]",
-			[]string{"spec.bindings[0].name: Invalid value: \"Prod_1\": write name with lower-case letters, digits and '-', beginning and ending with a letter or digit"}},
+			[]string{
+				"spec.bindings[0].name: Invalid value: \"Prod_1\": write name with lower-case letters, digits and '-', beginning and ending with a letter or digit",
+			}},
 		"binding name too long": {"bindings: [{name: " + long(64) + ", validationActions: [Deny]}]",
 			[]string{"spec.bindings[0].name: Too long: may not be more than 63 bytes"}},
 		"binding name twice": {"bindings: [{name: b, validationActions: [Deny]}, {name: b, validationActions: [Audit]}]",
@@ -442,7 +500,9 @@ func refusedPolicies() map[string]refusedCase {
 		"timeout as a string": {"timeoutSeconds: 5s",
 			[]string{"spec.timeoutSeconds: Invalid value: \"string\": spec.timeoutSeconds in body must be of type integer: \"string\""}},
 		"unknown reason": {"validations: [{expression: 'true', reason: NotAllowed}]",
-			[]string{"spec.validations[0].reason: Unsupported value: \"NotAllowed\": supported values: \"Unauthorized\", \"Forbidden\", \"Invalid\", \"RequestEntityTooLarge\""}},
+			[]string{
+				"spec.validations[0].reason: Unsupported value: \"NotAllowed\": supported values: \"Unauthorized\", \"Forbidden\", \"Invalid\", \"RequestEntityTooLarge\"",
+			}},
 		"message of two lines": {`validations: [{expression: 'true', message: "one\ntwo"}]`,
 			[]string{"spec.validations[0].message: Invalid value: write message on one line"}},
 		"message of spaces": {"validations: [{expression: 'true', message: '  '}]",
@@ -450,7 +510,9 @@ func refusedPolicies() map[string]refusedCase {
 		"message too long": {"validations: [{expression: 'true', message: " + long(1025) + "}]",
 			[]string{"spec.validations[0].message: Too long: may not be more than 1024 bytes"}},
 		"message expression of spaces": {"validations: [{expression: 'true', messageExpression: '  '}]",
-			[]string{"spec.validations[0].messageExpression: Invalid value: write a CEL expression that gives a string, or remove messageExpression"}},
+			[]string{
+				"spec.validations[0].messageExpression: Invalid value: write a CEL expression that gives a string, or remove messageExpression",
+			}},
 		"empty expression": {"validations: [{expression: ''}]",
 			[]string{"spec.validations[0].expression: Required value: write a CEL expression"}},
 		"expression left out": {"validations: [{message: why}]",
@@ -458,7 +520,9 @@ func refusedPolicies() map[string]refusedCase {
 		"expression too long": {"validations: [{expression: " + long(16385) + "}]",
 			[]string{"spec.validations[0].expression: Too long: may not be more than 16384 bytes"}},
 		"condition name with a space": {"matchConditions: [{name: a b, expression: 'true'}]",
-			[]string{"spec.matchConditions[0].name: Invalid value: write name with letters, digits, '-', '_' and '.', with an optional DNS subdomain and '/' before it"}},
+			[]string{
+				"spec.matchConditions[0].name: Invalid value: write name with letters, digits, '-', '_' and '.', with an optional DNS subdomain and '/' before it",
+			}},
 		"condition without expression": {"matchConditions: [{name: a, expression: ' '}]",
 			[]string{"spec.matchConditions[0].expression: Required value: write a CEL expression"}},
 		"condition name twice": {"matchConditions: [{name: a, expression: 'true'}, {name: a, expression: 'true'}]",
@@ -472,40 +536,73 @@ func refusedPolicies() map[string]refusedCase {
 		"variable without expression": {"variables: [{name: a, expression: ''}]",
 			[]string{"spec.variables[0].expression: Required value: write a CEL expression"}},
 		"'*' beside a group": {ruleWith("apiGroups", `["*", apps]`),
-			[]string{"spec.matchConstraints.resourceRules[0].apiGroups: Invalid value: keep '*' alone in apiGroups, or remove it: it already stands for all"}},
+			[]string{
+				"spec.matchConstraints.resourceRules[0].apiGroups: Invalid value: keep '*' alone in apiGroups, or remove it: it already stands for all",
+			}},
 		"'*' beside a version": {ruleWith("apiVersions", `["*", v1]`),
-			[]string{"spec.matchConstraints.resourceRules[0].apiVersions: Invalid value: keep '*' alone in apiVersions, or remove it: it already stands for all"}},
+			[]string{
+				"spec.matchConstraints.resourceRules[0].apiVersions: Invalid value: keep '*' alone in apiVersions, or remove it: it already stands for all",
+			}},
 		"'*' beside an operation": {ruleWith("operations", `["*", CREATE]`),
-			[]string{"spec.matchConstraints.resourceRules[0].operations: Invalid value: keep '*' alone in operations, or remove it: it already stands for all"}},
+			[]string{
+				"spec.matchConstraints.resourceRules[0].operations: Invalid value: keep '*' alone in operations, or remove it: it already stands for all",
+			}},
 		"'*' beside a resource": {ruleWith("resources", `["*", pods]`),
-			[]string{"spec.matchConstraints.resourceRules[0].resources: Invalid value: keep '*' in resources beside subresources only, or remove it: it already stands for all resources"}},
+			[]string{
+				"spec.matchConstraints.resourceRules[0].resources: Invalid value: keep '*' in resources beside subresources only, or remove it: it already stands for all resources",
+			}},
 		"'*/*' beside a resource": {ruleWith("resources", `["*/*", pods]`),
-			[]string{"spec.matchConstraints.resourceRules[0].resources: Invalid value: keep '*/*' alone in resources, or remove it: it already stands for all resources and subresources"}},
+			[]string{
+				"spec.matchConstraints.resourceRules[0].resources: Invalid value: keep '*/*' alone in resources, or remove it: it already stands for all resources and subresources",
+			}},
 		"unknown operation": {ruleWith("operations", "[PATCH]"),
-			[]string{"spec.matchConstraints.resourceRules[0].operations[0]: Unsupported value: \"PATCH\": supported values: \"CREATE\", \"UPDATE\", \"DELETE\", \"CONNECT\", \"*\""}},
+			[]string{
+				"spec.matchConstraints.resourceRules[0].operations[0]: Unsupported value: \"PATCH\": supported values: \"CREATE\", \"UPDATE\", \"DELETE\", \"CONNECT\", \"*\"",
+			}},
 		"no operations": {ruleWith("operations", "[]"),
-			[]string{"spec.matchConstraints.resourceRules[0].operations: Invalid value: 0: spec.matchConstraints.resourceRules[0].operations in body should have at least 1 items"}},
+			[]string{
+				"spec.matchConstraints.resourceRules[0].operations: Invalid value: 0: spec.matchConstraints.resourceRules[0].operations in body should have at least 1 items",
+			}},
 		"empty version": {ruleWith("apiVersions", `[""]`),
 			[]string{"spec.matchConstraints.resourceRules[0].apiVersions[0]: Required value: write an API version such as v1, or '*' for all"}},
 		"empty resource": {ruleWith("resources", `[""]`),
 			[]string{"spec.matchConstraints.resourceRules[0].resources[0]: Required value: write a resource such as pods, or '*' for all"}},
 		"resource name with a slash": {ruleWith("resourceNames", "[a/b]"),
-			[]string{"spec.matchConstraints.resourceRules[0].resourceNames[0]: Invalid value: \"a/b\": write the name of one object: not empty, '.' or '..', and without '/' and '%'"}},
+			[]string{
+				"spec.matchConstraints.resourceRules[0].resourceNames[0]: Invalid value: \"a/b\": write the name of one object: not empty, '.' or '..', and without '/' and '%'",
+			}},
 		"unknown scope": {ruleWith("scope", "Global"),
-			[]string{"spec.matchConstraints.resourceRules[0].scope: Unsupported value: \"Global\": supported values: \"Cluster\", \"Namespaced\", \"*\""}},
+			[]string{
+				"spec.matchConstraints.resourceRules[0].scope: Unsupported value: \"Global\": supported values: \"Cluster\", \"Namespaced\", \"*\"",
+			}},
 		"rule without its fields": {"matchConstraints: {resourceRules: [{scope: Cluster}]}",
-			[]string{"spec.matchConstraints.resourceRules[0].apiGroups: Required value", "spec.matchConstraints.resourceRules[0].apiVersions: Required value", "spec.matchConstraints.resourceRules[0].operations: Required value", "spec.matchConstraints.resourceRules[0].resources: Required value"}},
+			[]string{
+				"spec.matchConstraints.resourceRules[0].apiGroups: Required value",
+				"spec.matchConstraints.resourceRules[0].apiVersions: Required value",
+				"spec.matchConstraints.resourceRules[0].operations: Required value",
+				"spec.matchConstraints.resourceRules[0].resources: Required value",
+			}},
 		"unknown match policy": {"matchConstraints: {matchPolicy: Loose, resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}",
 			[]string{"spec.matchConstraints.matchPolicy: Unsupported value: \"Loose\": supported values: \"Exact\", \"Equivalent\""}},
 		"label value with a space": {selectorWith("{matchLabels: {a: x y}}"),
-			[]string{"spec.matchConstraints.namespaceSelector.matchLabels.a: Invalid value: \"x y\": spec.matchConstraints.namespaceSelector.matchLabels.a in body should match '^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$'"}},
+			[]string{
+				"spec.matchConstraints.namespaceSelector.matchLabels.a: Invalid value: \"x y\": spec.matchConstraints.namespaceSelector.matchLabels.a in body should match '^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$'",
+			}},
 		"unknown selector operator": {selectorWith("{matchExpressions: [{key: a, operator: Equals, values: [x]}]}"),
-			[]string{"spec.matchConstraints.namespaceSelector.matchExpressions[0].operator: Unsupported value: \"Equals\": supported values: \"In\", \"NotIn\", \"Exists\", \"DoesNotExist\""}},
+			[]string{
+				"spec.matchConstraints.namespaceSelector.matchExpressions[0].operator: Unsupported value: \"Equals\": supported values: \"In\", \"NotIn\", \"Exists\", \"DoesNotExist\"",
+			}},
 		"In without values": {selectorWith("{matchExpressions: [{key: a, operator: In}]}"),
-			[]string{"spec.matchConstraints.namespaceSelector.matchExpressions[0].values: Required value: add at least one value: the operators In and NotIn need them"}},
+			[]string{
+				"spec.matchConstraints.namespaceSelector.matchExpressions[0].values: Required value: add at least one value: the operators In and NotIn need them",
+			}},
 		"Exists with values": {selectorWith("{matchExpressions: [{key: a, operator: Exists, values: [x]}]}"),
-			[]string{"spec.matchConstraints.namespaceSelector.matchExpressions[0].values: Forbidden: remove values: the operators Exists and DoesNotExist take none"}},
+			[]string{
+				"spec.matchConstraints.namespaceSelector.matchExpressions[0].values: Forbidden: remove values: the operators Exists and DoesNotExist take none",
+			}},
 		"label key with a space": {selectorWith("{matchExpressions: [{key: a b, operator: Exists}]}"),
-			[]string{"spec.matchConstraints.namespaceSelector.matchExpressions[0].key: Invalid value: write a label key: letters, digits, '-', '_' and '.', with an optional DNS subdomain and '/' before it"}},
+			[]string{
+				"spec.matchConstraints.namespaceSelector.matchExpressions[0].key: Invalid value: write a label key: letters, digits, '-', '_' and '.', with an optional DNS subdomain and '/' before it",
+			}},
 	}
 }

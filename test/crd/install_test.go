@@ -49,7 +49,8 @@ func install(t *testing.T, cp *controlplane.ControlPlane) {
 	if err != nil {
 		t.Fatalf("waiting for the CRD: %v\n%s", err, stderr)
 	}
-	status, stderr, err := kubectl(t, cp, "get", "crd/webhookpolicies.admission.ostiary.dev", "-o", `jsonpath={.status.conditions[?(@.type=="NonStructuralSchema")]}`)
+	status, stderr, err := kubectl(t, cp, "get", "crd/webhookpolicies.admission.ostiary.dev", "-o",
+		`jsonpath={.status.conditions[?(@.type=="NonStructuralSchema")]}`)
 	if err != nil || status != "" {
 		t.Errorf("the schema is not structural: %s %s %v", status, stderr, err)
 	}
@@ -215,7 +216,11 @@ func testParamsPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 func testAuditPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 	const auditAccount = account + "-audit"
 	testAccess(t, cp, auditAccount, nil, []permission{
-		{"list", "", "pods", "", "", ""}, {"watch", "apps", "deployments", "", "", ""}, {"list", "rbac.authorization.k8s.io", "clusterroles", "", "", ""},
+		{verb: "list", resource: "pods"}, {
+			verb:     "watch",
+			group:    "apps",
+			resource: "deployments",
+		}, {verb: "list", group: "rbac.authorization.k8s.io", resource: "clusterroles"},
 	}, true)
 	testAccess(t, cp, auditAccount, nil, []permission{
 		{"list", "", "secrets", "", "", ""}, {"get", "", "pods", "", "p", "default"}, {"update", "", "configmaps", "", "c", "default"},
@@ -232,13 +237,22 @@ func testUserPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 			t.Fatalf("binding %s: %v %s", role, err, stderr)
 		}
 	}
-	read := []permission{{"get", group, resource, "", "p", ""}, {"list", group, resource, "", "", ""}, {"get", group, resource, "status", "p", ""}}
-	write := []permission{{"create", group, resource, "", "", ""}, {"patch", group, resource, "", "p", ""}, {"delete", group, resource, "", "p", ""}}
+	read := []permission{
+		{"get", group, resource, "", "p", ""}, {"list", group, resource, "", "", ""},
+		{"get", group, resource, "status", "p", ""},
+	}
+	write := []permission{
+		{"create", group, resource, "", "", ""}, {"patch", group, resource, "", "p", ""},
+		{"delete", group, resource, "", "p", ""},
+	}
 	breakGlass := []permission{{"breakglass", group, resource, "", "p", ""}}
 	writeStatus := []permission{{"patch", group, resource, "status", "p", ""}}
 	testAccess(t, cp, "viewer", []string{"webhookpolicy-viewer"}, read, true)
 	testAccess(t, cp, "viewer", []string{"webhookpolicy-viewer"}, write, false)
-	use := []permission{{"use", group, resource, "backend", "", ""}, {"use", group, resource, "mutations", "", ""}, {"use", group, resource, "plugins", "PodSecurity", ""}}
+	use := []permission{
+		{"use", group, resource, "backend", "", ""}, {"use", group, resource, "mutations", "", ""},
+		{"use", group, resource, "plugins", "PodSecurity", ""},
+	}
 	for _, role := range []string{"webhookpolicy-author", "webhookpolicy-admin"} {
 		testAccess(t, cp, "writer", []string{role}, slices.Concat(read, write), true)
 		testAccess(t, cp, "writer", []string{role}, slices.Concat(breakGlass, writeStatus), false)

@@ -160,7 +160,9 @@ func natives(t *testing.T, policy *unstructured.Unstructured) map[string][]*unst
 	}
 	out := map[string][]*unstructured.Unstructured{}
 	if slices.ContainsFunc(validating, has) {
-		out["validatingadmissionpolicies"] = []*unstructured.Unstructured{nativeOf(policy, "ValidatingAdmissionPolicy", slices.Concat(own, mutating))}
+		out["validatingadmissionpolicies"] = []*unstructured.Unstructured{
+			nativeOf(policy, "ValidatingAdmissionPolicy", slices.Concat(own, mutating)),
+		}
 		out["validatingadmissionpolicybindings"] = nativeBindings(t, policy, "ValidatingAdmissionPolicyBinding")
 	}
 	if has("mutations") {

@@ -37,7 +37,8 @@ func TestExamplesHavePolicyTests(t *testing.T) {
 		t.Errorf("%s shows the policy %q, and no PolicyTest has the file %s", e.Document, e.Policy, file)
 	}
 	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
-	if status := cli.Run(t.Context(), "test", []string{"test", folder, "--coverage-min", "100", "--mutate"}, streams); status != output.StatusOK {
+	if status := cli.Run(t.Context(), "test", []string{"test", folder, "--coverage-min", "100", "--mutate"},
+		streams); status != output.StatusOK {
 		t.Errorf("status %d\n%s%s", status, out, errOut)
 	}
 }

@@ -16,12 +16,36 @@ import (
 func TestHealthOfArgoCD(t *testing.T) {
 	check := healthCheck(t)
 	for name, tc := range map[string]struct{ policy, wantStatus, wantMessage string }{
-		"no status yet":         {`{metadata: {generation: 1}}`, "Progressing", "waiting for Ostiary"},
-		"enforced":              {`{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Accepted, status: "True"}, {type: Ready, status: "True", message: enforced}]}}`, "Healthy", "enforced"},
-		"not reachable yet":     {`{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Ready, status: "False", message: wait}, {type: Reconciling, status: "True"}]}}`, "Progressing", "wait"},
-		"a wrong expression":    {`{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Ready, status: "False", message: fix it}, {type: Stalled, status: "True", message: x}]}}`, "Degraded", "fix it"},
-		"the generation before": {`{metadata: {generation: 2}, status: {observedGeneration: 1, conditions: [{type: Ready, status: "True", message: enforced}]}}`, "Progressing", "waiting for Ostiary"},
-		"no conditions":         {`{metadata: {generation: 1}, status: {observedGeneration: 1}}`, "Progressing", "waiting for Ostiary"},
+		"no status yet": {
+			policy:      `{metadata: {generation: 1}}`,
+			wantStatus:  "Progressing",
+			wantMessage: "waiting for Ostiary",
+		},
+		"enforced": {
+			policy:      `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Accepted, status: "True"}, {type: Ready, status: "True", message: enforced}]}}`,
+			wantStatus:  "Healthy",
+			wantMessage: "enforced",
+		},
+		"not reachable yet": {
+			policy:      `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Ready, status: "False", message: wait}, {type: Reconciling, status: "True"}]}}`,
+			wantStatus:  "Progressing",
+			wantMessage: "wait",
+		},
+		"a wrong expression": {
+			policy:      `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Ready, status: "False", message: fix it}, {type: Stalled, status: "True", message: x}]}}`,
+			wantStatus:  "Degraded",
+			wantMessage: "fix it",
+		},
+		"the generation before": {
+			policy:      `{metadata: {generation: 2}, status: {observedGeneration: 1, conditions: [{type: Ready, status: "True", message: enforced}]}}`,
+			wantStatus:  "Progressing",
+			wantMessage: "waiting for Ostiary",
+		},
+		"no conditions": {
+			policy:      `{metadata: {generation: 1}, status: {observedGeneration: 1}}`,
+			wantStatus:  "Progressing",
+			wantMessage: "waiting for Ostiary",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var policy any

@@ -71,7 +71,8 @@ func (w *world) testBadValues(t *testing.T) {
 func (w *world) installChart(t *testing.T) {
 	t.Helper()
 	const page = "docs/operations/install.md"
-	out := w.follow(t, commands(t, "README.md", "Install it", "helm"), commands(t, page, "With Helm", "helm"), commands(t, page, "With Helm", "kubectl"))
+	out := w.follow(t, commands(t, "README.md", "Install it", "helm"), commands(t, page, "With Helm", "helm"),
+		commands(t, page, "With Helm", "kubectl"))
 	if strings.Contains(out, "Warning") || !strings.Contains(out, "Ostiary works: ") {
 		t.Error("a warning, or no result of the self-test")
 	}

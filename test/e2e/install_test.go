@@ -111,7 +111,8 @@ func (w *world) installAsDocumented(t *testing.T) {
 		t.Skipf("the documents' commands install %s, not %s", documentedImage, w.image)
 	}
 	const page = "docs/operations/install.md"
-	out := w.follow(t, commands(t, "README.md", "Install it", "kubectl"), commands(t, page, "With kustomize", "kubectl"), commands(t, page, "Test the installation", "kubectl"))
+	out := w.follow(t, commands(t, "README.md", "Install it", "kubectl"), commands(t, page, "With kustomize", "kubectl"),
+		commands(t, page, "Test the installation", "kubectl"))
 	if strings.Contains(out, "Warning") || !strings.Contains(out, "Ostiary works: ") {
 		t.Error("a warning, or no result of the self-test")
 	}
@@ -144,7 +145,8 @@ func (w *world) installProduction(t *testing.T) {
 	}
 	pods := w.pods(t)
 	evict := func(pod corev1.Pod) error {
-		return w.client.PolicyV1().Evictions(namespace).Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: namespace}})
+		return w.client.PolicyV1().Evictions(namespace).Evict(t.Context(),
+			&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: namespace}})
 	}
 	eventually(t, func() error { return evict(pods[0]) }) // the budget learns of ready pods a moment later
 	if err := evict(pods[1]); !apierrors.IsTooManyRequests(err) {

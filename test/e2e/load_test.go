@@ -131,7 +131,8 @@ func (w *world) awaitGuarded(t *testing.T) {
 	t.Helper()
 	w.do(t, "", "wait", "--for=condition=Ready", "--timeout=180s", "whp/e2e-guarded")
 	eventually(t, func() error {
-		configs, err := w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(t.Context(), metav1.ListOptions{LabelSelector: generated})
+		configs, err := w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(t.Context(),
+			metav1.ListOptions{LabelSelector: generated})
 		if err != nil {
 			return err
 		}

@@ -67,8 +67,10 @@ func needless() map[string]string {
 		"watch secrets ostiary-own-certificate" + in:                          setting,
 		"get validatingwebhookconfigurations.admissionregistration.k8s.io":    unseen,
 		"get mutatingwebhookconfigurations.admissionregistration.k8s.io":      unseen,
-		"impersonate serviceaccounts ostiary-params" + in:                     "part of the requests that read params, which are those of that account",
-		"impersonate serviceaccounts ostiary-audit" + in:                      "part of the requests of the audit, which are those of that account",
+		"impersonate serviceaccounts ostiary-params" +
+			in: "part of the requests that read params, which are those of that account",
+		"impersonate serviceaccounts ostiary-audit" +
+			in: "part of the requests of the audit, which are those of that account",
 		"get namespaces":             "for a namespace that the cache has not seen yet: a matter of milliseconds",
 		"patch events.events.k8s.io": "for an event that repeats within minutes",
 	}

@@ -51,14 +51,40 @@ selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x, team: 
 	return []sampleCase{
 		{name: "a pod without a team", args: pod(plain, "--image=example.com/x:1"), wantErr: "add the label team"},
 		{name: "a pod with a team", args: pod(plain, "--image=example.com/x:1", "--labels=team=shop"), wantStdout: []string{"team: shop"}},
-		{name: "an image that is not pinned", args: pod(plain, "--image=example.com/x", "--labels=team=shop"), wantStdout: []string{"team: shop"}, wantStderr: "pin the image"},
-		{name: "a pod of production", args: pod(production, "--image=example.com/x:1"), wantStdout: []string{"team: shop", "type: RuntimeDefault", "key: example.com/spot"}},
-		{name: "a pod of another team", args: pod(production, "--image=example.com/x:1", "--labels=team=search"), wantErr: "set the label team to shop"},
+		{
+			name:       "an image that is not pinned",
+			args:       pod(plain, "--image=example.com/x", "--labels=team=shop"),
+			wantStdout: []string{"team: shop"},
+			wantStderr: "pin the image",
+		},
+		{
+			name:       "a pod of production",
+			args:       pod(production, "--image=example.com/x:1"),
+			wantStdout: []string{"team: shop", "type: RuntimeDefault", "key: example.com/spot"},
+		},
+		{
+			name:    "a pod of another team",
+			args:    pod(production, "--image=example.com/x:1", "--labels=team=search"),
+			wantErr: "set the label team to shop",
+		},
 		{name: "too many replicas", args: create, stdin: deployment("x", plain, "team: shop", 6), wantErr: "at most 5 replicas"},
 		{name: "as many replicas in production", args: create, stdin: deployment("x", production, "team: shop", 6)},
-		{name: "a team that is not listed", args: create, stdin: deployment("x", production, "team: other", 1), wantErr: "choose one of shop,search"},
-		{name: "a privileged pod is let pass, and noted", args: pod(plain, "--image=example.com/x:1", "--labels=team=shop", "--privileged"), wantStdout: []string{"privileged: true"}},
-		{name: "deleting what is protected", args: []string{"-n", plain, "delete", "pvc", "protected", "--as=" + developer}, wantErr: "remove its label example.com/protected first"},
+		{
+			name:    "a team that is not listed",
+			args:    create,
+			stdin:   deployment("x", production, "team: other", 1),
+			wantErr: "choose one of shop,search",
+		},
+		{
+			name:       "a privileged pod is let pass, and noted",
+			args:       pod(plain, "--image=example.com/x:1", "--labels=team=shop", "--privileged"),
+			wantStdout: []string{"privileged: true"},
+		},
+		{
+			name:    "deleting what is protected",
+			args:    []string{"-n", plain, "delete", "pvc", "protected", "--as=" + developer},
+			wantErr: "remove its label example.com/protected first",
+		},
 	}
 }
 
@@ -106,7 +132,8 @@ func (w *world) testExamples(t *testing.T) {
 	if len(names) < 20 {
 		t.Errorf("%d policies in the documents: this shows nothing", len(names))
 	}
-	w.do(t, `{apiVersion: v1, kind: Secret, metadata: {name: ostiary-image-policy, namespace: `+namespace+`}, stringData: {kubeconfig: '{current-context: a, contexts: [{name: a, context: {cluster: a}}],
+	w.do(t, `{apiVersion: v1, kind: Secret, metadata: {name: ostiary-image-policy, namespace: `+namespace+
+		`}, stringData: {kubeconfig: '{current-context: a, contexts: [{name: a, context: {cluster: a}}],
 clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]}'}}`, "apply", "-f", "-")
 	w.do(t, all.String(), "apply", "-f", "-")
 	w.awaitAllReady(t)
@@ -143,7 +170,8 @@ func (w *world) makeDeveloper(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.do(t, `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: protected, namespace: `+plain+`, labels: {example.com/protected: "true"}},
+	w.do(t, `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: protected, namespace: `+plain+
+		`, labels: {example.com/protected: "true"}},
 spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}}`, "create", "-f", "-")
 }
 
@@ -170,7 +198,8 @@ const paramsRole = "ostiary-params-configmaps"
 // letParamsBeRead returns when Kubernetes has copied the permission.
 func (w *world) letParamsBeRead(t *testing.T) {
 	t.Helper()
-	w.do(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: `+paramsRole+`, labels: {admission.ostiary.dev/aggregate-to-params: "true"}},
+	w.do(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: `+paramsRole+
+		`, labels: {admission.ostiary.dev/aggregate-to-params: "true"}},
 rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]}`, "apply", "-f", "-")
 	eventually(t, func() error {
 		return w.try(t, "", "auth", "can-i", "list", "configmaps", "-A", "--as="+account+"-params").err
@@ -251,8 +280,8 @@ subjects: [{kind: ServiceAccount, name: e2e-scraper, namespace: `+guardedHere+`}
 		want  int
 		holds string
 	}{
-		"who may": {token: token, want: http.StatusOK, holds: "ostiary_"},
-		"without": {want: http.StatusUnauthorized},
+		"who may":       {token: token, want: http.StatusOK, holds: "ostiary_"},
+		"without":       {want: http.StatusUnauthorized},
 		"a wrong token": {token: "x", want: http.StatusUnauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,11 +49,20 @@ func TestRefusalProblems(t *testing.T) {
 		lines   []string
 		want    []string
 	}{
-		"nothing":                     {lines: []string{busy()}},
-		"a refusal":                   {lines: []string{busy(), refused, refused}, want: []string{"it was refused 2 times: watch deployments.apps d in n"}},
-		"of another user":             {lines: []string{busy(), auditLine(10, "somebody", "forbid", "get", "", "pods", "n", "p")}},
-		"while it is uninstalled":     {leaving: spans{{at(9), at(11)}}, lines: []string{busy(), refused}},
-		"before it is uninstalled":    {leaving: spans{{at(11), at(12)}}, lines: []string{busy(), refused}, want: []string{"it was refused 1 times: watch deployments.apps d in n"}},
+		"nothing": {lines: []string{busy()}},
+		"a refusal": {
+			lines: []string{busy(), refused, refused},
+			want:  []string{"it was refused 2 times: watch deployments.apps d in n"},
+		},
+		"of another user": {
+			lines: []string{busy(), auditLine(10, "somebody", "forbid", "get", "", "pods", "n", "p")},
+		},
+		"while it is uninstalled": {leaving: spans{{at(9), at(11)}}, lines: []string{busy(), refused}},
+		"before it is uninstalled": {
+			leaving: spans{{at(11), at(12)}},
+			lines:   []string{busy(), refused},
+			want:    []string{"it was refused 1 times: watch deployments.apps d in n"},
+		},
 		"a line that is half written": {lines: []string{busy(), refused[:len(refused)/2]}},
 		"a log of nothing":            {want: []string{"only 0 requests of Ostiary in the audit log: this shows nothing"}},
 	}
@@ -76,7 +85,8 @@ func TestUseProblems(t *testing.T) {
 	used := []string{
 		auditLine(0, someone, "allow", "get", "", "secrets", "n", "one"),
 		auditLine(0, someone, "allow", "update", "", "secrets", "n", "one"),
-		strings.Replace(auditLine(0, someone, "allow", "patch", "apps", "deployments", "n", "d"), `"resource":"deployments"`, `"resource":"deployments","subresource":"scale"`, 1),
+		strings.Replace(auditLine(0, someone, "allow", "patch", "apps", "deployments", "n", "d"),
+			`"resource":"deployments"`, `"resource":"deployments","subresource":"scale"`, 1),
 		auditLine(0, someone, "allow", "watch", "", "leases", "n", ""),
 	}
 	for i := range 20 {
@@ -91,16 +101,50 @@ func TestUseProblems(t *testing.T) {
 		excuses map[string]string
 		want    []string
 	}{
-		"each is used":          {granted: granted, lines: used},
-		"one too many":          {granted: append(granted, permission{"", "pods", "delete", "", ""}), lines: used, want: []string{"never used: delete pods: take the rule away, or have these tests use it"}},
-		"of another name":       {granted: append(granted, permission{"", "secrets", "get", "two", "n"}), lines: used, want: []string{"never used: get secrets two in n: take the rule away, or have these tests use it"}},
-		"in another namespace":  {granted: append(granted, permission{"", "r1", "get", "", "m"}), lines: used, want: []string{"never used: get r1 in m: take the rule away, or have these tests use it"}},
-		"a whole resource":      {granted: append(granted, permission{"apps", "deployments", "patch", "", "n"}), lines: used, want: []string{"never used: patch deployments.apps in n: take the rule away, or have these tests use it"}},
-		"asked for and refused": {granted: granted, lines: append([]string{auditLine(0, someone, "forbid", "get", "", "secrets", "n", "one")}, used[1:]...), want: []string{"never used: get secrets one in n: take the rule away, or have these tests use it"}},
-		"an excuse":             {granted: granted, lines: used[1:], excuses: map[string]string{"get secrets one in n": "why"}},
-		"an idle excuse":        {granted: granted, lines: used, excuses: map[string]string{"get secrets one in n": "why"}, want: []string{"get secrets one in n is used after all: it needs no excuse (why)"}},
-		"an excuse for nothing": {granted: granted, lines: used, excuses: map[string]string{"get pods": "why"}, want: []string{"an excuse for get pods, which is not granted"}},
-		"roles were not found":  {granted: granted[:19], lines: used, want: []string{"19 permissions were found: this shows nothing"}},
+		"each is used": {granted: granted, lines: used},
+		"one too many": {
+			granted: append(granted, permission{"", "pods", "delete", "", ""}),
+			lines:   used,
+			want:    []string{"never used: delete pods: take the rule away, or have these tests use it"},
+		},
+		"of another name": {
+			granted: append(granted, permission{"", "secrets", "get", "two", "n"}),
+			lines:   used,
+			want:    []string{"never used: get secrets two in n: take the rule away, or have these tests use it"},
+		},
+		"in another namespace": {
+			granted: append(granted, permission{"", "r1", "get", "", "m"}),
+			lines:   used,
+			want:    []string{"never used: get r1 in m: take the rule away, or have these tests use it"},
+		},
+		"a whole resource": {
+			granted: append(granted, permission{"apps", "deployments", "patch", "", "n"}),
+			lines:   used,
+			want:    []string{"never used: patch deployments.apps in n: take the rule away, or have these tests use it"},
+		},
+		"asked for and refused": {
+			granted: granted,
+			lines:   append([]string{auditLine(0, someone, "forbid", "get", "", "secrets", "n", "one")}, used[1:]...),
+			want:    []string{"never used: get secrets one in n: take the rule away, or have these tests use it"},
+		},
+		"an excuse": {granted: granted, lines: used[1:], excuses: map[string]string{"get secrets one in n": "why"}},
+		"an idle excuse": {
+			granted: granted,
+			lines:   used,
+			excuses: map[string]string{"get secrets one in n": "why"},
+			want:    []string{"get secrets one in n is used after all: it needs no excuse (why)"},
+		},
+		"an excuse for nothing": {
+			granted: granted,
+			lines:   used,
+			excuses: map[string]string{"get pods": "why"},
+			want:    []string{"an excuse for get pods, which is not granted"},
+		},
+		"roles were not found": {
+			granted: granted[:19],
+			lines:   used,
+			want:    []string{"19 permissions were found: this shows nothing"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -116,8 +160,11 @@ func TestLoadProblems(t *testing.T) {
 		step step
 		want []string
 	}{
-		"all well":        {step: step{requests: 50}},
-		"one failed":      {step: step{requests: 50, failures: []string{"create: refused"}}, want: []string{"1 of 50 requests failed, the first of them:\ncreate: refused"}},
+		"all well": {step: step{requests: 50}},
+		"one failed": {
+			step: step{requests: 50, failures: []string{"create: refused"}},
+			want: []string{"1 of 50 requests failed, the first of them:\ncreate: refused"},
+		},
 		"hardly any load": {step: step{requests: 49}, want: []string{"only 49 requests: this shows nothing"}},
 	}
 	for name, tt := range tests {
@@ -131,7 +178,9 @@ func TestLoadProblems(t *testing.T) {
 
 func TestWrongUnlessDenied(t *testing.T) {
 	maps := schema.GroupResource{Resource: "configmaps"}
-	lost := &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInternalError, Code: 500, Message: "failed calling webhook: EOF"}}
+	lost := &apierrors.StatusError{
+		ErrStatus: metav1.Status{Reason: metav1.StatusReasonInternalError, Code: 500, Message: "failed calling webhook: EOF"},
+	}
 	tests := map[string]struct {
 		err  error
 		want bool

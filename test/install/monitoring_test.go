@@ -57,7 +57,10 @@ func testMonitoring(t *testing.T, w *world) {
 
 // loadPolicies makes policies of every outcome.
 func (w *world) loadPolicies(t *testing.T) {
-	policies := []*v1alpha1.WebhookPolicy{denying("denies"), denying("fails"), denying("warns"), denying("allows"), denying("contested"), denying("mutates"), denying("unreachable-closed"), denying("unreachable-open")}
+	policies := []*v1alpha1.WebhookPolicy{
+		denying("denies"), denying("fails"), denying("warns"), denying("allows"), denying("contested"), denying("mutates"),
+		denying("unreachable-closed"), denying("unreachable-open"),
+	}
 	by := map[string]*v1alpha1.WebhookPolicySpec{}
 	for _, p := range policies {
 		by[p.Name] = &p.Spec
@@ -65,7 +68,9 @@ func (w *world) loadPolicies(t *testing.T) {
 	by["allows"].Validations[0].Expression = "object.metadata.labels.size() < 100"
 	by["fails"].Validations[0].Expression = `object.data.missing == "x"`
 	by["fails"].FailurePolicy = ptr.To(admissionregistrationv1.Ignore)
-	by["warns"].Bindings = []v1alpha1.Binding{{Name: "all", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}}}
+	by["warns"].Bindings = []v1alpha1.Binding{
+		{Name: "all", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}},
+	}
 	by["mutates"].Validations = nil
 	by["mutates"].Mutations = []admissionregistrationv1.Mutation{{
 		PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
@@ -112,7 +117,9 @@ func (w *world) contest(ctx context.Context) {
 			continue
 		}
 		config := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-		if err := w.Get(ctx, client.ObjectKey{Name: policy.Status.Webhooks[0].Configuration}, config); err != nil || *config.Webhooks[0].FailurePolicy == admissionregistrationv1.Ignore {
+		if err := w.Get(ctx, client.ObjectKey{
+			Name: policy.Status.Webhooks[0].Configuration,
+		}, config); err != nil || *config.Webhooks[0].FailurePolicy == admissionregistrationv1.Ignore {
 			continue
 		}
 		config.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Ignore)
@@ -135,7 +142,8 @@ func (w *world) prometheus(t *testing.T) string {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "prometheus"}}
 	must(t, w.Create(t.Context(), account))
 	// As docs/operations/monitoring.md says.
-	if _, stderr, err := kubectl(t, "create", "clusterrolebinding", "ostiary-metrics-prometheus", "--clusterrole=ostiary-metrics-reader", "--serviceaccount=default:prometheus"); err != nil {
+	if _, stderr, err := kubectl(t, "create", "clusterrolebinding", "ostiary-metrics-prometheus",
+		"--clusterrole=ostiary-metrics-reader", "--serviceaccount=default:prometheus"); err != nil {
 		t.Fatal(stderr)
 	}
 	token := &authenticationv1.TokenRequest{}
@@ -161,7 +169,8 @@ scrape_configs:
   static_configs: [{targets: ["%s"]}]
 `, strings.Join(w.metrics, `", "`), api.Host)
 	for name, content := range map[string]string{
-		"prometheus.yml": config, "token": token.Status.Token, "ostiary.crt": string(serving.Data["ca.crt"]), "apiserver.crt": string(plane.Config().CAData),
+		"prometheus.yml": config, "token": token.Status.Token, "ostiary.crt": string(serving.Data["ca.crt"]),
+		"apiserver.crt": string(plane.Config().CAData),
 	} {
 		must(t, os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600))
 	}
@@ -169,7 +178,10 @@ scrape_configs:
 	running, err := plane.Run(t.Context(), controlplane.Program{
 		Name: "prometheus", Path: binary(t, "prometheus"),
 		Args: func([]int) []string {
-			return []string{"--config.file=" + filepath.Join(folder, "prometheus.yml"), "--storage.tsdb.path=" + filepath.Join(folder, "data"), "--web.listen-address=" + address}
+			return []string{
+				"--config.file=" + filepath.Join(folder, "prometheus.yml"), "--storage.tsdb.path=" + filepath.Join(folder, "data"),
+				"--web.listen-address=" + address,
+			}
 		},
 		Probes: func([]int) []string { return []string{"http://" + address + "/-/ready"} },
 	})
@@ -277,7 +289,8 @@ func hasData(ctx context.Context, address, query string) error {
 func testDocumented(t *testing.T, address string) {
 	document, err := os.ReadFile(root + "/docs/reference/metrics.md")
 	must(t, err)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+`/api/v1/targets/metadata?match_target={job="ostiary"}`, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://"+address+`/api/v1/targets/metadata?match_target={job="ostiary"}`, nil)
 	must(t, err)
 	response, err := http.DefaultClient.Do(request)
 	must(t, err)

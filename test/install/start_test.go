@@ -116,13 +116,28 @@ func testNoStart(t *testing.T, w *world) {
 	malformed := filepath.Join(t.TempDir(), "malformed")
 	must(t, os.WriteFile(malformed, []byte("clusters: [\n"), 0o600))
 	for name, tt := range map[string]struct{ arg, want string }{
-		"an unknown flag":     {"--drain-minimum=1s", "unknown flag: --drain-minimum"},
-		"a word":              {"serve", `unexpected argument "serve": every setting is a flag, see --help`},
-		"a malformed file":    {"--kubeconfig=" + malformed, `finding the API server: error loading config file "` + malformed + `": yaml: `},
-		"a file that is none": {"--kubeconfig=/no/such/file", "finding the API server: stat /no/such/file: no such file or directory"},
-		"its port is in use":  {"--webhook-address=" + inUse, "listening for admission reviews: listen tcp " + inUse + ": bind: address already in use"},
-		"for probes, in use":  {"--health-address=" + inUse, "listening for probes: listen tcp " + inUse + ": bind: address already in use"},
-		"for metrics, in use": {"--metrics-address=" + inUse, "listening for metrics: listen tcp " + inUse + ": bind: address already in use"},
+		"an unknown flag": {arg: "--drain-minimum=1s", want: "unknown flag: --drain-minimum"},
+		"a word":          {arg: "serve", want: `unexpected argument "serve": every setting is a flag, see --help`},
+		"a malformed file": {
+			arg:  "--kubeconfig=" + malformed,
+			want: `finding the API server: error loading config file "` + malformed + `": yaml: `,
+		},
+		"a file that is none": {
+			arg:  "--kubeconfig=/no/such/file",
+			want: "finding the API server: stat /no/such/file: no such file or directory",
+		},
+		"its port is in use": {
+			arg:  "--webhook-address=" + inUse,
+			want: "listening for admission reviews: listen tcp " + inUse + ": bind: address already in use",
+		},
+		"for probes, in use": {
+			arg:  "--health-address=" + inUse,
+			want: "listening for probes: listen tcp " + inUse + ": bind: address already in use",
+		},
+		"for metrics, in use": {
+			arg:  "--metrics-address=" + inUse,
+			want: "listening for metrics: listen tcp " + inUse + ": bind: address already in use",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := w.startAlone(t, tt.arg); !strings.HasPrefix(got, "ostiary: "+tt.want) {

@@ -24,7 +24,10 @@ func TestEventsOfActionChanges(t *testing.T) {
 		}
 	}
 	c.enforce(t, newPolicy("acts", namespace, act(admissionregistrationv1.Audit)))
-	for _, action := range []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn, admissionregistrationv1.Deny, admissionregistrationv1.Audit, admissionregistrationv1.Deny} {
+	for _, action := range []admissionregistrationv1.ValidationAction{
+		admissionregistrationv1.Warn, admissionregistrationv1.Deny, admissionregistrationv1.Audit,
+		admissionregistrationv1.Deny,
+	} {
 		c.change(t, "acts", act(action))
 		c.awaitReady(t, "acts")
 	}

@@ -124,18 +124,22 @@ func (c *cluster) native(t *testing.T, p *v1alpha1.WebhookPolicy, namespace stri
 	if p.Spec.Mutates() {
 		c.create(t, &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 			ParamKind: p.Spec.ParamKind, MatchConstraints: constraints, MatchConditions: p.Spec.MatchConditions, Variables: p.Spec.Variables,
-			Mutations: p.Spec.Mutations, FailurePolicy: p.Spec.FailurePolicy, ReinvocationPolicy: ptr.Deref(p.Spec.ReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy),
+			Mutations: p.Spec.Mutations, FailurePolicy: p.Spec.FailurePolicy,
+			ReinvocationPolicy: ptr.Deref(p.Spec.ReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy),
 		}})
-		c.create(t, &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
-			PolicyName: p.Name, ParamRef: binding.ParamRef,
-		}})
+		c.create(t, &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta,
+			Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
+				PolicyName: p.Name, ParamRef: binding.ParamRef,
+			}})
 		return
 	}
-	c.create(t, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-		ParamKind: p.Spec.ParamKind, MatchConstraints: constraints, MatchConditions: p.Spec.MatchConditions, Variables: p.Spec.Variables,
-		Validations: p.Spec.NativeValidations(), FailurePolicy: p.Spec.FailurePolicy,
-	}})
-	c.create(t, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-		PolicyName: p.Name, ParamRef: binding.ParamRef, ValidationActions: binding.ValidationActions,
-	}})
+	c.create(t, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta,
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			ParamKind: p.Spec.ParamKind, MatchConstraints: constraints, MatchConditions: p.Spec.MatchConditions, Variables: p.Spec.Variables,
+			Validations: p.Spec.NativeValidations(), FailurePolicy: p.Spec.FailurePolicy,
+		}})
+	c.create(t, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta,
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: p.Name, ParamRef: binding.ParamRef, ValidationActions: binding.ValidationActions,
+		}})
 }

@@ -46,7 +46,8 @@ func TestExternalWebhook(t *testing.T) {
 	}
 	c.awaitEvent(t, "foreign", "Normal", "Enforced")
 	config := c.carrier(t, "foreign")
-	if ref := p.Status.Webhooks[0]; ref.Configuration != "ostiary-validate-backend-foreign" || ref.Webhook != config.Webhooks[0].Name || len(config.Webhooks) != 1 {
+	if ref := p.Status.Webhooks[0]; ref.Configuration != "ostiary-validate-backend-foreign" ||
+		ref.Webhook != config.Webhooks[0].Name || len(config.Webhooks) != 1 {
 		t.Errorf("status names %+v, the configuration holds %d webhooks", ref, len(config.Webhooks))
 	}
 	c.wantMembers(t, config, "foreign")
@@ -79,9 +80,13 @@ func TestRefusedBackends(t *testing.T) {
 	refused := func(url, want string) {
 		t.Helper()
 		p := newPolicy("refused", namespace, hostedBy(&foreign{version: "v1"}, ca.pem, func(b *v1alpha1.Backend) { b.URL = url }))
-		await(t).Eventually(func() error { return c.Create(t.Context(), p.DeepCopy(), client.DryRunAll) }).Should(MatchError(ContainSubstring(want)))
+		await(t).Eventually(func() error {
+			return c.Create(t.Context(), p.DeepCopy(),
+				client.DryRunAll)
+		}).Should(MatchError(ContainSubstring(want)))
 	}
-	refused("https://169.254.169.254/latest/meta-data", "spec.backend.url: Forbidden: 169.254.169.254 is a cloud metadata address: use another server")
+	refused("https://169.254.169.254/latest/meta-data",
+		"spec.backend.url: Forbidden: 169.254.169.254 is a cloud metadata address: use another server")
 	refused("https://[::ffff:a9fe:a9fe]/", "is a cloud metadata address")
 	refused("https://0xa9fea9fe/", "is an unusual form of an IP address")
 
@@ -161,7 +166,8 @@ func TestExternalWebhookIsNotCalledForWhatItsConditionsExclude(t *testing.T) {
 	}
 	c.change(t, "conditions", func(p *v1alpha1.WebhookPolicy) { p.Spec.MatchConditions[0].Expression = "params.nonsense" })
 	got := c.awaitCondition(t, "conditions", v1alpha1.ConditionReady, metav1.ConditionFalse)
-	if a := condition(got, v1alpha1.ConditionAccepted); a.Status != metav1.ConditionFalse || !strings.Contains(a.Message, "spec.matchConditions[0].expression") {
+	if a := condition(got, v1alpha1.ConditionAccepted); a.Status != metav1.ConditionFalse ||
+		!strings.Contains(a.Message, "spec.matchConditions[0].expression") {
 		t.Errorf("condition %+v, want it to name the field", a)
 	}
 	if err := c.probe(t.Context(), namespace, bad); !deniedByForeign(err) {
@@ -196,9 +202,10 @@ func TestExternalWebhookMutatesInOrder(t *testing.T) {
 	then := newPolicy("then", namespace, func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.Order = new(int32(20))
 		p.Spec.Validations = nil
-		p.Spec.Mutations = []admissionregistrationv1.Mutation{{PatchType: "ApplyConfiguration", ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
-			Expression: `Object{data: {"seen": has(object.metadata.labels) && "by" in object.metadata.labels ? object.metadata.labels["by"] : "nobody"}}`,
-		}}}
+		p.Spec.Mutations = []admissionregistrationv1.Mutation{{PatchType: "ApplyConfiguration",
+			ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
+				Expression: `Object{data: {"seen": has(object.metadata.labels) && "by" in object.metadata.labels ? object.metadata.labels["by"] : "nobody"}}`,
+			}}}
 	})
 	c.enforce(t, first, then)
 	await(t).Eventually(func() error {
@@ -246,9 +253,11 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 		}
 	})))
 	object := kind + " " + namespace + "/checks-ca"
-	p := c.awaitCA(t, name, metav1.ConditionFalse, "Forbidden", fmt.Sprintf("Ostiary may not read %s: create a Role in namespace %s with the rule "+
-		`{apiGroups: [""], resources: [%ss], resourceNames: [checks-ca], verbs: [get, list, watch]}, and bind it to the ServiceAccount ostiary-system/ostiary`, object, namespace, strings.ToLower(kind)))
-	if r := condition(p, v1alpha1.ConditionReady); r.Status != metav1.ConditionFalse || r.Reason != "Forbidden" || len(p.Status.Webhooks) != 0 {
+	p := c.awaitCA(t, name, metav1.ConditionFalse, "Forbidden",
+		fmt.Sprintf("Ostiary may not read %s: create a Role in namespace %s with the rule "+
+			`{apiGroups: [""], resources: [%ss], resourceNames: [checks-ca], verbs: [get, list, watch]}, and bind it to the ServiceAccount ostiary-system/ostiary`, object, namespace, strings.ToLower(kind)))
+	if r := condition(p, v1alpha1.ConditionReady); r.Status != metav1.ConditionFalse || r.Reason != "Forbidden" ||
+		len(p.Status.Webhooks) != 0 {
 		t.Errorf("condition %+v and webhooks %v, want the policy not in force", r, p.Status.Webhooks)
 	}
 	c.awaitEvent(t, name, "Warning", "Forbidden")
@@ -273,13 +282,37 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 		reason  string
 		message string
 	}{
-		"empty":         {map[string]string{"ca.crt": ""}, "Refused", object + ", key ca.crt is not a CA bundle: empty: write at least one certificate in PEM"},
-		"not PEM":       {map[string]string{"ca.crt": "certificate"}, "Refused", object + ", key ca.crt is not a CA bundle: not PEM: it contains no certificate"},
-		"expired":       {map[string]string{"ca.crt": newAuthority(t, time.Now().Add(-time.Hour)).pem}, "Refused", object + ", key ca.crt is not a CA bundle: the certificate expired at "},
-		"with a key":    {map[string]string{"ca.crt": b.pem + key}, "Refused", object + ", key ca.crt is not a CA bundle: it contains a private key: remove the key, a bundle contains only certificates"},
-		"too large":     {map[string]string{"ca.crt": b.pem + strings.Repeat("\n", 900<<10)}, "Refused", object + ": its data has "},
-		"without a key": {map[string]string{"other": b.pem}, "NotFound", object + " has no key ca.crt"},
-		"gone":          {nil, "NotFound", object + " does not exist"},
+		"empty": {
+			data:    map[string]string{"ca.crt": ""},
+			reason:  "Refused",
+			message: object + ", key ca.crt is not a CA bundle: empty: write at least one certificate in PEM",
+		},
+		"not PEM": {
+			data:    map[string]string{"ca.crt": "certificate"},
+			reason:  "Refused",
+			message: object + ", key ca.crt is not a CA bundle: not PEM: it contains no certificate",
+		},
+		"expired": {
+			data:    map[string]string{"ca.crt": newAuthority(t, time.Now().Add(-time.Hour)).pem},
+			reason:  "Refused",
+			message: object + ", key ca.crt is not a CA bundle: the certificate expired at ",
+		},
+		"with a key": {
+			data:    map[string]string{"ca.crt": b.pem + key},
+			reason:  "Refused",
+			message: object + ", key ca.crt is not a CA bundle: it contains a private key: remove the key, a bundle contains only certificates",
+		},
+		"too large": {
+			data:    map[string]string{"ca.crt": b.pem + strings.Repeat("\n", 900<<10)},
+			reason:  "Refused",
+			message: object + ": its data has ",
+		},
+		"without a key": {
+			data:    map[string]string{"other": b.pem},
+			reason:  "NotFound",
+			message: object + " has no key ca.crt",
+		},
+		"gone": {reason: "NotFound", message: object + " does not exist"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			c.store(t, kind, at, tc.data)
@@ -298,7 +331,8 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 		m.kill()
 		c.store(t, kind, at, map[string]string{"ca.crt": "certificate"})
 		m = c.manager(t)
-		c.awaitCA(t, name, metav1.ConditionFalse, "Refused", object+", key ca.crt is not a CA bundle: not PEM: it contains no certificate; the last valid bundle stays registered")
+		c.awaitCA(t, name, metav1.ConditionFalse, "Refused",
+			object+", key ca.crt is not a CA bundle: not PEM: it contains no certificate; the last valid bundle stays registered")
 		c.awaitReady(t, name)
 		c.awaitBundle(t, name, b.pem)
 	})
@@ -332,7 +366,8 @@ func (c *cluster) awaitCA(t *testing.T, policy string, status metav1.ConditionSt
 		if p, err = c.policy(t.Context(), policy); err != nil {
 			return err
 		}
-		if got := condition(p, v1alpha1.ConditionCAReady); got.Status != status || got.Reason != reason || !strings.HasPrefix(got.Message, message) {
+		if got := condition(p, v1alpha1.ConditionCAReady); got.Status != status || got.Reason != reason ||
+			!strings.HasPrefix(got.Message, message) {
 			return fmt.Errorf("CAReady is %s (%s: %s), want %s (%s: %s)", got.Status, got.Reason, got.Message, status, reason, message)
 		}
 		return nil
@@ -441,7 +476,12 @@ func (c *cluster) service(t *testing.T, namespace, name string) (*v1alpha1.Backe
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: port}}},
 	}
 	must(t, c.Create(t.Context(), s))
-	return &v1alpha1.BackendService{Namespace: namespace, Name: name, Path: "/validate", Port: &port}, net.JoinHostPort(s.Spec.ClusterIP, number)
+	return &v1alpha1.BackendService{
+		Namespace: namespace,
+		Name:      name,
+		Path:      "/validate",
+		Port:      &port,
+	}, net.JoinHostPort(s.Spec.ClusterIP, number)
 }
 
 // A policy that becomes a backend is enforced by its expressions until the

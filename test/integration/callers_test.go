@@ -291,7 +291,8 @@ func TestInvalidClientCAs(t *testing.T) {
 			log, err := m.output()
 			must(t, err)
 			lines := strings.Split(strings.TrimSpace(log), "\n")
-			if last := lines[len(lines)-1]; m.err == nil || !strings.HasPrefix(last, "ostiary: --client-ca "+tc.file+": ") || !strings.Contains(last, tc.want) {
+			if last := lines[len(lines)-1]; m.err == nil || !strings.HasPrefix(last, "ostiary: --client-ca "+tc.file+": ") ||
+				!strings.Contains(last, tc.want) {
 				t.Errorf("ended with %v and %q, want a failure and one line with %q", m.err, last, tc.want)
 			}
 		})

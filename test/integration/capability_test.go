@@ -84,7 +84,8 @@ func TestCallerWithoutCapabilityCausesNothing(t *testing.T) {
 	namespace := c.namespace(t, nil)
 	asked := c.imageBackend(t)
 	ignored := failing(admissionregistrationv1.Ignore)
-	owned := `"metadata":{"name":"web","namespace":"` + namespace + `","ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"a","uid":"b","blockOwnerDeletion":true}]}`
+	owned := `"metadata":{"name":"web","namespace":"` + namespace +
+		`","ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"a","uid":"b","blockOwnerDeletion":true}]}`
 	pod := func(metadata string) []byte {
 		return reviewOf(t, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, "pods", namespace,
 			`{"apiVersion":"v1","kind":"Pod",`+metadata+`,"spec":{"containers":[{"name":"a","image":"example.com/a:1"}]}}`)
@@ -100,7 +101,12 @@ func TestCallerWithoutCapabilityCausesNothing(t *testing.T) {
 		body   []byte
 		effect func() bool
 	}{
-		"asks-backend":   {edit: plugging(v1alpha1.PluginImagePolicyWebhook, `{"imagePolicy":{"kubeConfigSecret":{"name":"ostiary-image-policy"}}}`), body: pod(`"metadata":{"name":"web"}`), effect: func() bool { return asked.Load() > 0 }},
+		"asks-backend": {
+			edit: plugging(v1alpha1.PluginImagePolicyWebhook,
+				`{"imagePolicy":{"kubeConfigSecret":{"name":"ostiary-image-policy"}}}`),
+			body:   pod(`"metadata":{"name":"web"}`),
+			effect: func() bool { return asked.Load() > 0 },
+		},
 		"tells-of-users": {edit: owners, body: pod(owned), effect: func() bool { return learned }},
 		"grows-if-asked": {edit: growing, mutate: true, body: review(t, "v1", namespace, good), effect: func() bool {
 			return len(c.warnings(t, "grows-if-asked")) > 0
@@ -140,7 +146,9 @@ func (c *cluster) imageBackend(t *testing.T) *atomic.Int64 {
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: backend.Certificate().Raw}))
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "ostiary-image-policy"},
-		StringData: map[string]string{"kubeconfig": `{current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "` + backend.URL + `", certificate-authority-data: ` + ca + `}}]}`},
+		StringData: map[string]string{
+			"kubeconfig": `{current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "` + backend.URL + `", certificate-authority-data: ` + ca + `}}]}`,
+		},
 	}
 	must(t, c.Create(t.Context(), secret))
 	t.Cleanup(func() { _ = c.Delete(context.Background(), secret) })
@@ -150,7 +158,10 @@ func (c *cluster) imageBackend(t *testing.T) *atomic.Int64 {
 func eventReview(t *testing.T) []byte {
 	t.Helper()
 	object, err := json.Marshal(&eventsv1.Event{
-		TypeMeta: metav1.TypeMeta{APIVersion: "events.k8s.io/v1", Kind: "Event"}, ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "e"},
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: "events.k8s.io/v1",
+			Kind:       "Event",
+		}, ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "e"},
 	})
 	must(t, err)
 	body, err := json.Marshal(admissionv1.AdmissionReview{

@@ -101,7 +101,10 @@ func TestConfigurationEditedByHand(t *testing.T) {
 		})
 	}
 	t.Run("API servers get one more event", func(t *testing.T) {
-		await(t).Eventually(func() map[string]string { return c.carrier(t, "edited").Annotations }).Should(HaveKey(registration.AnnotationTouched))
+		await(t).Eventually(func() map[string]string {
+			return c.carrier(t,
+				"edited").Annotations
+		}).Should(HaveKey(registration.AnnotationTouched))
 		since := c.rest(t)
 		got := c.carrier(t, "edited")
 		if diff := cmp.Diff(original.Webhooks, got.Webhooks); diff != "" {
@@ -113,7 +116,8 @@ func TestConfigurationEditedByHand(t *testing.T) {
 		await(t).Eventually(func() (metav1.Condition, error) {
 			p, err := c.policy(t.Context(), "edited")
 			return condition(p, v1alpha1.ConditionReady), err
-		}).Should(And(HaveField("Reason", "Conflict"), HaveField("Message", And(ContainSubstring("integration.test"), ContainSubstring(original.Name)))))
+		}).Should(And(HaveField("Reason", "Conflict"),
+			HaveField("Message", And(ContainSubstring("integration.test"), ContainSubstring(original.Name)))))
 		c.awaitEvent(t, "edited", "Warning", "Conflict")
 	})
 	after, err := c.secret(t, "ostiary-ca")

@@ -80,6 +80,7 @@ func recipe(t *testing.T, s *policytest.Suite, shows documents.Example) example 
 func inNamespacesOfRecipe(t *testing.T, shows documents.Example) string {
 	t.Helper()
 	policy := parseExample(t, shows.Manifest)
-	must(t, unstructured.SetNestedField(policy.Object, shows.Policy, "spec", "matchConstraints", "namespaceSelector", "matchLabels", recipeLabel))
+	must(t, unstructured.SetNestedField(policy.Object, shows.Policy, "spec", "matchConstraints", "namespaceSelector",
+		"matchLabels", recipeLabel))
 	return inYAML(t, policy)
 }

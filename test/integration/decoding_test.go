@@ -48,7 +48,8 @@ func tree(depth int) string {
 // padded is a ConfigMap of almost the largest size that is valid, of characters that are escaped: six bytes for each.
 func padded(verdict string) string {
 	pad := strings.Repeat("<", 250<<10)
-	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"sent","annotations":{"pad":"` + pad + `"}},"data":{"verdict":"` + verdict + `","pad":"` + pad + pad + pad + pad + `"}}`
+	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"sent","annotations":{"pad":"` + pad +
+		`"}},"data":{"verdict":"` + verdict + `","pad":"` + pad + pad + pad + pad + `"}}`
 }
 
 // send sends a body to the API server as it is.
@@ -75,7 +76,9 @@ func (c *cluster) decoding(t *testing.T, namespace string, failurePolicy admissi
 	t.Helper()
 	name = "decoding-" + strings.ToLower(string(failurePolicy))
 	all := func(p *v1alpha1.WebhookPolicy) {
-		every := []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete}
+		every := []admissionregistrationv1.OperationType{
+			admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete,
+		}
 		p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{
 			rule("", "configmaps", every...), rule("apps", "controllerrevisions", every...), rule("decoding.test", "trees", every...),
 		}
@@ -92,7 +95,8 @@ func (c *cluster) defineTrees(t *testing.T) {
 	if _, errOut, err := c.kubectl(t.Context(), treeDefinition, "apply", "-f", "-"); err != nil {
 		t.Fatalf("kubectl: %v: %s", err, errOut)
 	}
-	if _, errOut, err := c.kubectl(t.Context(), "", "wait", "--for=condition=Established", "--timeout=60s", "crd/trees.decoding.test"); err != nil {
+	if _, errOut, err := c.kubectl(t.Context(), "", "wait", "--for=condition=Established", "--timeout=60s",
+		"crd/trees.decoding.test"); err != nil {
 		t.Fatalf("kubectl: %v: %s", err, errOut)
 	}
 }
@@ -116,7 +120,8 @@ func TestBodiesOfEveryShapeAreDecided(t *testing.T) {
 		for name, sent := range bodies {
 			t.Run(string(failurePolicy)+"/"+name, func(t *testing.T) {
 				code, answer := c.send(t, http.MethodPost, fmt.Sprintf(sent.path, namespace), sent.body)
-				if code != http.StatusUnprocessableEntity || !strings.Contains(answer, "WebhookPolicy '"+policy+"'") || !strings.Contains(answer, "bad is not good") {
+				if code != http.StatusUnprocessableEntity || !strings.Contains(answer, "WebhookPolicy '"+policy+"'") ||
+					!strings.Contains(answer, "bad is not good") {
 					t.Errorf("answered %d %s, want a denial by the policy", code, answer)
 				}
 			})
@@ -126,7 +131,8 @@ func TestBodiesOfEveryShapeAreDecided(t *testing.T) {
 			if code, answer := c.send(t, http.MethodPost, path, padded(good)); code != http.StatusCreated {
 				t.Fatalf("create: answered %d %s", code, answer)
 			}
-			if code, answer := c.send(t, http.MethodPut, path+"/sent", padded(bad)); code != http.StatusUnprocessableEntity || !strings.Contains(answer, "bad is not good") {
+			if code, answer := c.send(t, http.MethodPut, path+"/sent", padded(bad)); code != http.StatusUnprocessableEntity ||
+				!strings.Contains(answer, "bad is not good") {
 				t.Errorf("update: answered %d %s, want a denial by the policy", code, answer)
 			}
 			if code, answer := c.send(t, http.MethodPut, path+"/sent", padded("fine")); code != http.StatusOK {

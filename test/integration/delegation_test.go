@@ -79,7 +79,8 @@ func TestConditionThatTheAPIServerRefuses(t *testing.T) {
 	g.refuse(t, `\"not-so-new\"`)
 	m := c.behind(t, g)
 	namespace := c.namespace(t, nil)
-	c.enforce(t, newPolicy("refused-condition", namespace, onlyIf(`request.name != "not-so-new"`)), newPolicy("taken-condition", namespace, onlyIf(`request.name != "new"`), within(9)))
+	c.enforce(t, newPolicy("refused-condition", namespace, onlyIf(`request.name != "not-so-new"`)),
+		newPolicy("taken-condition", namespace, onlyIf(`request.name != "new"`), within(9)))
 	for _, name := range []string{"refused-condition", "taken-condition"} {
 		c.awaitDenied(t, namespace, name)
 	}
@@ -98,7 +99,9 @@ func TestConditionThatTheAPIServerRefuses(t *testing.T) {
 	await(t).Eventually(func() float64 { return m.series(t, "ostiary_rejected_match_conditions") }).Should(BeEquivalentTo(1))
 	for policy, want := range map[string]string{"refused-condition": "this API server does not like it", "taken-condition": ""} {
 		got := condition(c.awaitReady(t, policy), v1alpha1.ConditionRegistered)
-		if says := strings.Contains(got.Message, "Ostiary evaluates its match conditions, because the API server rejects them: "); says != (want != "") || !strings.Contains(got.Message, want) {
+		if says := strings.Contains(got.Message,
+			"Ostiary evaluates its match conditions, because the API server rejects them: "); says != (want != "") ||
+			!strings.Contains(got.Message, want) {
 			t.Errorf("policy %s: condition %+v, want it to say %q", policy, got, want)
 		}
 	}

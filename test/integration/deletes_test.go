@@ -75,7 +75,8 @@ func TestOwnerThatIsBeingDeleted(t *testing.T) {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(config), config); err != nil {
 			return err
 		}
-		config.SetOwnerReferences(slices.DeleteFunc(config.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == leaving.UID }))
+		config.SetOwnerReferences(slices.DeleteFunc(config.GetOwnerReferences(),
+			func(o metav1.OwnerReference) bool { return o.UID == leaving.UID }))
 		return c.Update(t.Context(), config)
 	}
 	await(t).Eventually(remove).Should(Succeed())

@@ -23,7 +23,8 @@ func TestSamePoliciesSameConfigurations(t *testing.T) {
 		for i := range 12 {
 			out = append(out, newPolicy(fmt.Sprintf("ordered-%02d", i), namespace, within(int32(3+i%2)), func(p *v1alpha1.WebhookPolicy) {
 				if i%3 == 0 {
-					p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules, rule("", "secrets", "CREATE"), rule("apps", fmt.Sprintf("things%d", i), "DELETE"))
+					p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules,
+						rule("", "secrets", "CREATE"), rule("apps", fmt.Sprintf("things%d", i), "DELETE"))
 				}
 			}))
 		}

@@ -140,7 +140,8 @@ func TestConflictBacksOff(t *testing.T) {
 	await(t).Eventually(func() (metav1.Condition, error) {
 		p, err := c.policy(t.Context(), "fought")
 		return condition(p, v1alpha1.ConditionReady), err
-	}).Should(And(HaveField("Reason", "Conflict"), HaveField("Message", And(ContainSubstring(`"other-controller"`), ContainSubstring(config.Name)))))
+	}).Should(And(HaveField("Reason", "Conflict"),
+		HaveField("Message", And(ContainSubstring(`"other-controller"`), ContainSubstring(config.Name)))))
 	series := fmt.Sprintf("ostiary_configuration_conflict{configuration=%q}", config.Name)
 	await(t).Eventually(func() float64 { return m.series(t, series) }).Should(BeEquivalentTo(1))
 	c.awaitEvent(t, "fought", "Warning", "Conflict")

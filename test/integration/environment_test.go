@@ -39,11 +39,17 @@ func (c *cluster) mayRead(t *testing.T, group, resource string) {
 func readingParams(namespace, name string) func(*v1alpha1.WebhookPolicy) {
 	return func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ResourceQuota"}
-		p.Spec.Validations = []v1alpha1.Validation{{Expression: `object.data.verdict == params.metadata.labels["verdict"]`, Message: "bad is not good"}}
+		p.Spec.Validations = []v1alpha1.Validation{
+			{Expression: `object.data.verdict == params.metadata.labels["verdict"]`, Message: "bad is not good"},
+		}
 		p.Spec.Bindings = []v1alpha1.Binding{{
 			Name:              "all",
 			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-			ParamRef:          &admissionregistrationv1.ParamRef{Namespace: namespace, Name: name, ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction)},
+			ParamRef: &admissionregistrationv1.ParamRef{
+				Namespace:               namespace,
+				Name:                    name,
+				ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction),
+			},
 		}}
 	}
 }
@@ -55,9 +61,12 @@ func TestParamsFromPermissionToEffect(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)
-	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "verdicts", Labels: map[string]string{"verdict": "good"}}}
+	limits := &corev1.LimitRange{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "verdicts", Labels: map[string]string{"verdict": "good"}},
+	}
 	must(t, c.Create(t.Context(), limits))
-	c.apply(t, newPolicy("with-params", namespace, readingParams(namespace, "verdicts"), func(p *v1alpha1.WebhookPolicy) { p.Spec.ParamKind.Kind = "LimitRange" }))
+	c.apply(t, newPolicy("with-params", namespace, readingParams(namespace, "verdicts"),
+		func(p *v1alpha1.WebhookPolicy) { p.Spec.ParamKind.Kind = "LimitRange" }))
 
 	c.awaitCondition(t, "with-params", v1alpha1.ConditionRegistered, metav1.ConditionTrue)
 	p := c.awaitCondition(t, "with-params", v1alpha1.ConditionReady, metav1.ConditionFalse)
@@ -95,10 +104,17 @@ func TestParamsOfWhatOstiaryReads(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)
-	c.create(t, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "q", Labels: map[string]string{"verdict": "good"}}})
+	c.create(t, &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "q", Labels: map[string]string{"verdict": "good"}},
+	})
 	c.apply(t, newPolicy("lists-quotas", namespace, func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.Validations, p.Spec.MatchConstraints = nil, nil
-		p.Spec.Plugin = &v1alpha1.Plugin{Name: v1alpha1.PluginResourceQuota, Config: &runtime.RawExtension{Raw: []byte(`{"limitedResources":[{"resource":"persistentvolumeclaims","matchContains":["gold.storageclass.storage.k8s.io/requests.storage"]}]}`)}}
+		p.Spec.Plugin = &v1alpha1.Plugin{
+			Name: v1alpha1.PluginResourceQuota,
+			Config: &runtime.RawExtension{
+				Raw: []byte(`{"limitedResources":[{"resource":"persistentvolumeclaims","matchContains":["gold.storageclass.storage.k8s.io/requests.storage"]}]}`),
+			},
+		}
 	}))
 	c.awaitReady(t, "lists-quotas")
 	reading := func(apiVersion, kind, resource string) {
@@ -108,7 +124,8 @@ func TestParamsOfWhatOstiaryReads(t *testing.T) {
 		}))
 		await(t).Eventually(func() string {
 			return condition(c.awaitCondition(t, name, v1alpha1.ConditionReady, metav1.ConditionFalse), v1alpha1.ConditionReady).Message
-		}).Should(HavePrefix("Ostiary may not read objects of kind " + kind + " in " + apiVersion + ": create a ClusterRole with the label admission.ostiary.dev/aggregate-to-params"))
+		}).Should(HavePrefix("Ostiary may not read objects of kind " + kind + " in " + apiVersion +
+			": create a ClusterRole with the label admission.ostiary.dev/aggregate-to-params"))
 	}
 	reading("v1", "ResourceQuota", "resourcequotas")
 	reading("v1", "Namespace", "namespaces")
@@ -184,7 +201,9 @@ func TestFirstRequestIsMutated(t *testing.T) {
 	namespace := c.namespace(t, nil)
 	c.enforce(t, newPolicy("replicates", namespace, func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.Validations = nil
-		p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("apps", "deployments", admissionregistrationv1.Create)}
+		p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{
+			rule("apps", "deployments", admissionregistrationv1.Create),
+		}
 		p.Spec.MatchConstraints.ResourceRules[0].APIVersions = []string{"v1"}
 		p.Spec.Mutations = []admissionregistrationv1.Mutation{{
 			PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
@@ -215,7 +234,9 @@ func TestFirstRequestIsMutated(t *testing.T) {
 
 	c.apply(t, newPolicy("mutates-nothing", namespace, mutating, func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.Validations = nil
-		p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("missing.example.com", "nothings", admissionregistrationv1.Create)}
+		p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{
+			rule("missing.example.com", "nothings", admissionregistrationv1.Create),
+		}
 		p.Spec.MatchConstraints.ResourceRules[0].APIVersions = []string{"v1"}
 	}))
 	await(t).Eventually(func() string {
@@ -231,10 +252,19 @@ func TestBindingForAnotherVersion(t *testing.T) {
 	c.manager(t)
 	namespace := c.namespace(t, nil)
 	c.enforce(t, newPolicy("equivalent", namespace, saying("false"), func(p *v1alpha1.WebhookPolicy) {
-		p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("autoscaling", "horizontalpodautoscalers", admissionregistrationv1.Create)}
+		p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{
+			rule("autoscaling", "horizontalpodautoscalers", admissionregistrationv1.Create),
+		}
 		other := rule("autoscaling", "horizontalpodautoscalers", admissionregistrationv1.Create)
 		other.APIVersions = []string{"v1"}
-		p.Spec.Bindings = []v1alpha1.Binding{{Name: "v1", MatchResources: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{other}}}}
+		p.Spec.Bindings = []v1alpha1.Binding{
+			{
+				Name: "v1",
+				MatchResources: &admissionregistrationv1.MatchResources{
+					ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{other},
+				},
+			},
+		}
 	}))
 	await(t).Eventually(func() bool {
 		err := c.Create(t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
@@ -264,7 +294,8 @@ func TestTypesAreChecked(t *testing.T) {
 		got, err = warnings()
 		return got, err
 	}).ShouldNot(BeNil())
-	if len(got.ExpressionWarnings) != 1 || got.ExpressionWarnings[0].FieldRef != "spec.validations[0].expression" || !strings.Contains(got.ExpressionWarnings[0].Warning, "ConfigMap has no field nothing") {
+	if len(got.ExpressionWarnings) != 1 || got.ExpressionWarnings[0].FieldRef != "spec.validations[0].expression" ||
+		!strings.Contains(got.ExpressionWarnings[0].Warning, "ConfigMap has no field nothing") {
 		t.Errorf("warnings = %+v", got.ExpressionWarnings)
 	}
 	c.change(t, "mistyped", func(p *v1alpha1.WebhookPolicy) {

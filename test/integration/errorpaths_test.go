@@ -24,28 +24,53 @@ import (
 // the tests that show that failurePolicy and then validationActions decide.
 // None of it is ever taken for a request that does not match.
 var errorPathTests = map[string][]string{
-	"an expression exceeds its cost":                    {"test/integration TestErrorPaths/cost", "test/integration TestErrorPaths/mutation-cost", "internal/policy TestBatchStaysWithinLimits"},
-	"an expression fails":                               {"test/integration TestErrorPaths/runtime"},
-	"a variable fails":                                  {"test/integration TestErrorPaths/variable"},
-	"a match condition fails":                           {"test/integration TestErrorPaths/condition", "test/integration TestErrorPaths/mutation-condition"},
-	"no params, parameterNotFoundAction Deny":           {"test/integration TestErrorPaths/params-deny"},
-	"no params, parameterNotFoundAction Allow":          {"test/integration TestErrorPaths/params-allow"},
-	"the kind of the params is unknown":                 {"test/integration TestErrorPaths/params-kind", "test/integration TestKindOfParamsThatIsMissing"},
-	"params are still being listed":                     {"test/integration TestErrorPaths/params-unsynced", "controllers/params TestKindThatDoesNotAnswer"},
-	"a namespace has more params than fit into memory":  {"controllers/params TestNamespaceOverItsShare", "controllers/params TestManyNamespacesShareTheBudget"},
-	"Ostiary may not read the params":                   {"test/integration TestErrorPaths/params-forbidden", "test/integration TestParamsFromPermissionToEffect"},
-	"the API server does not answer for authorizer":     {"test/integration TestErrorPaths/authorizer-gone", "test/integration TestErrorPaths/authorizer-silent", "test/integration TestErrorPaths/mutation-authorizer"},
+	"an expression exceeds its cost": {
+		"test/integration TestErrorPaths/cost", "test/integration TestErrorPaths/mutation-cost",
+		"internal/policy TestBatchStaysWithinLimits",
+	},
+	"an expression fails": {"test/integration TestErrorPaths/runtime"},
+	"a variable fails":    {"test/integration TestErrorPaths/variable"},
+	"a match condition fails": {
+		"test/integration TestErrorPaths/condition", "test/integration TestErrorPaths/mutation-condition",
+	},
+	"no params, parameterNotFoundAction Deny":  {"test/integration TestErrorPaths/params-deny"},
+	"no params, parameterNotFoundAction Allow": {"test/integration TestErrorPaths/params-allow"},
+	"the kind of the params is unknown": {
+		"test/integration TestErrorPaths/params-kind", "test/integration TestKindOfParamsThatIsMissing",
+	},
+	"params are still being listed": {
+		"test/integration TestErrorPaths/params-unsynced", "controllers/params TestKindThatDoesNotAnswer",
+	},
+	"a namespace has more params than fit into memory": {
+		"controllers/params TestNamespaceOverItsShare", "controllers/params TestManyNamespacesShareTheBudget",
+	},
+	"Ostiary may not read the params": {
+		"test/integration TestErrorPaths/params-forbidden", "test/integration TestParamsFromPermissionToEffect",
+	},
+	"the API server does not answer for authorizer": {
+		"test/integration TestErrorPaths/authorizer-gone", "test/integration TestErrorPaths/authorizer-silent",
+		"test/integration TestErrorPaths/mutation-authorizer",
+	},
 	"Ostiary may not ask for authorizer":                {"test/integration TestErrorPaths/authorizer-forbidden"},
 	"the schema of what is mutated is not known":        {"test/integration TestSchemaThatIsNotPublished"},
 	"a mutation fails":                                  {"test/integration TestErrorPaths/mutation"},
 	"a mutation makes what has no place in the Go type": {"test/integration TestPolicyRefusedByItsRun"},
 	"an expression does not compile":                    {"test/integration TestPolicyInForceThatIsBroken"},
-	"the evaluation panics":                             {"internal/policy TestPanicIsAnErrorOfItsPolicyOnly", "internal/policy TestPanickingMutationLeavesTheObject"},
-	"the time for the request is over":                  {"internal/policy TestDeadlineIsAnErrorByFailurePolicy", "internal/policy TestNothingIsEvaluatedOnceTheTimeIsOver", "test/integration TestErrorPaths/deadline"},
-	"Ostiary does not answer":                           {"test/integration TestManagerKilled", "test/integration TestBothPhasesFailClosed"},
-	"the namespace cannot be read":                      {"internal/policy TestMissingNamespaceDiffers"},
-	"the call group is not known to the replica":        {"test/integration TestBadReviews"},
-	"the request cannot be decoded":                     {"internal/policy TestUnreadableParts", "test/integration TestBadReviews"},
+	"the evaluation panics": {
+		"internal/policy TestPanicIsAnErrorOfItsPolicyOnly", "internal/policy TestPanickingMutationLeavesTheObject",
+	},
+	"the time for the request is over": {
+		"internal/policy TestDeadlineIsAnErrorByFailurePolicy", "internal/policy TestNothingIsEvaluatedOnceTheTimeIsOver",
+		"test/integration TestErrorPaths/deadline",
+	},
+	"Ostiary does not answer": {
+		"test/integration TestManagerKilled", "test/integration TestBothPhasesFailClosed",
+	},
+	"the namespace cannot be read":               {"internal/policy TestMissingNamespaceDiffers"},
+	"the call group is not known to the replica": {"test/integration TestBadReviews"},
+	"the request cannot be decoded": {
+		"internal/policy TestUnreadableParts", "test/integration TestBadReviews",
+	},
 }
 
 // TestEveryErrorPathHasItsTest keeps the table from naming what is not there.
@@ -121,22 +146,59 @@ func errorPaths() []errorPath {
 		{name: "runtime", edit: saying(`object.data.missing == "x"`), want: "no such key: missing", native: true},
 		{name: "variable", edit: reading(`object.data.missing`), want: "no such key: missing", native: true},
 		{name: "condition", edit: onlyIf(`object.data.missing == "x"`), want: "no such key: missing", native: true},
-		{name: "params-deny", edit: withParams("v1", "ResourceQuota", admissionregistrationv1.DenyAction), want: "no params found", binding: true, native: true},
+		{
+			name:    "params-deny",
+			edit:    withParams("v1", "ResourceQuota", admissionregistrationv1.DenyAction),
+			want:    "no params found",
+			binding: true,
+			native:  true,
+		},
 		{name: "params-allow", edit: withParams("v1", "ResourceQuota", admissionregistrationv1.AllowAction), native: true},
-		{name: "params-kind", edit: withParams("missing.example.com/v1", "Thing", admissionregistrationv1.AllowAction), want: "the API server has no kind Thing in missing.example.com/v1", binding: true},
-		{name: "params-forbidden", edit: withParams("v1", "LimitRange", admissionregistrationv1.AllowAction), want: `resources: ["limitranges"], verbs: [get, list, watch]`, binding: true},
-		{name: "params-unsynced", edit: withParams("v1", "PodTemplate", admissionregistrationv1.AllowAction), want: "objects of kind PodTemplate in v1 are still being listed", binding: true, fault: keeping("/podtemplates", silent)},
+		{
+			name:    "params-kind",
+			edit:    withParams("missing.example.com/v1", "Thing", admissionregistrationv1.AllowAction),
+			want:    "the API server has no kind Thing in missing.example.com/v1",
+			binding: true,
+		},
+		{
+			name:    "params-forbidden",
+			edit:    withParams("v1", "LimitRange", admissionregistrationv1.AllowAction),
+			want:    `resources: ["limitranges"], verbs: [get, list, watch]`,
+			binding: true,
+		},
+		{
+			name:    "params-unsynced",
+			edit:    withParams("v1", "PodTemplate", admissionregistrationv1.AllowAction),
+			want:    "objects of kind PodTemplate in v1 are still being listed",
+			binding: true,
+			fault:   keeping("/podtemplates", silent),
+		},
 		{name: "authorizer-gone", edit: saying(asking + " || true"), want: "asking for authorization", fault: keeping(reviews, gone)},
 		{name: "authorizer-silent", edit: saying(asking + " || true"), want: "asking for authorization", fault: keeping(reviews, silent)},
 		{name: "authorizer-forbidden", edit: saying(asking + " || true"), want: "asking for authorization", fault: mayNotAsk},
 		{name: "deadline", edit: slow, want: "", fault: keeping(reviews, silent), unanswered: true},
-		{name: "mutation", edit: patching(`[JSONPatch{op: "remove", path: "/data/missing"}]`), want: "Unable to remove nonexistent key", native: true},
-		{name: "mutation-cost", edit: slowly(patching(`[JSONPatch{op: "add", path: "/data/x", value: ` + costly + ` ? "a" : "b"}]`)), want: "cost limit exceeded", native: true},
+		{
+			name:   "mutation",
+			edit:   patching(`[JSONPatch{op: "remove", path: "/data/missing"}]`),
+			want:   "Unable to remove nonexistent key",
+			native: true,
+		},
+		{
+			name:   "mutation-cost",
+			edit:   slowly(patching(`[JSONPatch{op: "add", path: "/data/x", value: ` + costly + ` ? "a" : "b"}]`)),
+			want:   "cost limit exceeded",
+			native: true,
+		},
 		{name: "mutation-condition", edit: func(p *v1alpha1.WebhookPolicy) {
 			patching(`[JSONPatch{op: "add", path: "/data/x", value: "a"}]`)(p)
 			onlyIf(`object.data.missing == "x"`)(p)
 		}, want: "no such key: missing", native: true},
-		{name: "mutation-authorizer", edit: patching(`[JSONPatch{op: "add", path: "/data/x", value: ` + asking + ` ? "a" : "b"}]`), want: "asking for authorization", fault: keeping(reviews, gone)},
+		{
+			name:  "mutation-authorizer",
+			edit:  patching(`[JSONPatch{op: "add", path: "/data/x", value: ` + asking + ` ? "a" : "b"}]`),
+			want:  "asking for authorization",
+			fault: keeping(reviews, gone),
+		},
 	}
 }
 
@@ -213,7 +275,9 @@ type variant struct {
 func (p errorPath) variants(namespace string) []variant {
 	var out []variant
 	for _, fails := range []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore} {
-		for _, action := range []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny, admissionregistrationv1.Warn, admissionregistrationv1.Audit} {
+		for _, action := range []admissionregistrationv1.ValidationAction{
+			admissionregistrationv1.Deny, admissionregistrationv1.Warn, admissionregistrationv1.Audit,
+		} {
 			name := strings.ToLower(fmt.Sprintf("error-%s-%s-%s", p.name, fails, action))
 			made := newPolicy(name, namespace, failing(fails), acting(action), p.edit)
 			made.Spec.MatchConstraints.ResourceRules[0].ResourceNames = []string{name}
@@ -371,13 +435,17 @@ func TestSchemaThatIsNotPublished(t *testing.T) {
 	c.behind(t, g)
 	namespace := c.namespace(t, nil)
 	of := func(p *v1alpha1.WebhookPolicy) {
-		p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("policy", "poddisruptionbudgets", admissionregistrationv1.Create)}
+		p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{
+			rule("policy", "poddisruptionbudgets", admissionregistrationv1.Create),
+		}
 		p.Spec.MatchConstraints.ResourceRules[0].APIVersions = []string{"v1"}
 		p.Spec.MatchConstraints.ResourceRules[0].ResourceNames = []string{p.Name}
 		p.Spec.Validations = nil
 		p.Spec.Mutations = []admissionregistrationv1.Mutation{{
-			PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
-			ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{labels: {"mended": "yes"}}}`},
+			PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
+			ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
+				Expression: `Object{metadata: Object.metadata{labels: {"mended": "yes"}}}`,
+			},
 		}}
 	}
 	c.apply(t, newPolicy("schema-fail", namespace, of), newPolicy("schema-ignore", namespace, of, failing(admissionregistrationv1.Ignore)))
@@ -392,7 +460,8 @@ func TestSchemaThatIsNotPublished(t *testing.T) {
 		return &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	}
 	await(t).Eventually(func() error { return c.Create(t.Context(), budget("schema-fail"), client.DryRunAll) }).
-		Should(MatchError(And(ContainSubstring("WebhookPolicy 'schema-fail' denied request: "), ContainSubstring("the schema of policy/v1, Kind=PodDisruptionBudget is not known"))))
+		Should(MatchError(And(ContainSubstring("WebhookPolicy 'schema-fail' denied request: "),
+			ContainSubstring("the schema of policy/v1, Kind=PodDisruptionBudget is not known"))))
 	ignored := budget("schema-ignore")
 	must(t, c.Create(t.Context(), ignored, client.DryRunAll))
 	if len(ignored.Labels) > 0 {

@@ -54,7 +54,8 @@ func hasElements(object map[string]any, path string) bool {
 func TestHasElements(t *testing.T) {
 	object := map[string]any{"spec": map[string]any{"rules": []any{map[string]any{"resources": []any{"pods"}}}}}
 	for path, want := range map[string]bool{
-		"spec.failurePolicy": true, "spec.rules[0].resources[0]": true, "spec.rules[1]": false, "spec.rules[0].resources[1]": false, "spec.other[0].resources[0]": false,
+		"spec.failurePolicy": true, "spec.rules[0].resources[0]": true, "spec.rules[1]": false,
+		"spec.rules[0].resources[1]": false, "spec.other[0].resources[0]": false,
 	} {
 		if got := hasElements(object, path); got != want {
 			t.Errorf("hasElements(%s) = %t", path, got)

@@ -106,7 +106,8 @@ func (c *cluster) checkExempt(t *testing.T, policy string) {
 	t.Helper()
 	for _, name := range []string{metav1.NamespaceSystem, corev1.NamespaceNodeLease, systemNamespace} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		must(t, c.Patch(t.Context(), ns, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"touched":"yes"}}}`)), client.DryRunAll))
+		must(t, c.Patch(t.Context(), ns,
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"touched":"yes"}}}`)), client.DryRunAll))
 		inside := configMap(name, good)
 		must(t, c.Create(t.Context(), inside, client.DryRunAll))
 		if ns.Labels["marked"] != "" || inside.Labels["marked"] != "" {
@@ -156,7 +157,9 @@ func TestOtherNamespacesCannotBorrowAnExemption(t *testing.T) {
 	rules := rule("queues.example.com", "*", admissionregistrationv1.Create)
 	c.enforce(t, newPolicy("marks-others", "", labelling(rules)),
 		newPolicy("denies-others", "", saying(`object.metadata.?labels.?marked.orValue("") != "marks-others"`), func(p *v1alpha1.WebhookPolicy) {
-			p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rules}}
+			p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rules},
+			}
 		}))
 	await(t).Eventually(func() error {
 		if _, err := create(namespace, map[string]string{"a": "b"}); !deniedBy(err, "denies-others") {

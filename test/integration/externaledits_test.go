@@ -113,9 +113,10 @@ func startForeign(t *testing.T, address string, cert *tls.Certificate) *foreign 
 	f := &foreign{version: "v1", address: listener.Addr().String()}
 	f.serving.Store(cert)
 	f.server = &http.Server{Handler: http.HandlerFunc(f.answer), ErrorLog: log.New(io.Discard, "", 0)}
-	tlsListener := tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		return f.serving.Load(), nil
-	}})
+	tlsListener := tls.NewListener(listener,
+		&tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return f.serving.Load(), nil
+		}})
 	go func() { _ = f.server.Serve(tlsListener) }() // until it is closed
 	t.Cleanup(func() { _ = f.server.Close() })
 	return f
@@ -135,7 +136,8 @@ func (f *foreign) answer(w http.ResponseWriter, r *http.Request) {
 			} `json:"object"`
 		} `json:"request"`
 	}
-	if err := json.NewDecoder(io.LimitReader(r.Body, 4<<20)).Decode(&review); err != nil || review.APIVersion != "admission.k8s.io/"+f.version {
+	if err := json.NewDecoder(io.LimitReader(r.Body, 4<<20)).Decode(&review); err != nil ||
+		review.APIVersion != "admission.k8s.io/"+f.version {
 		http.Error(w, "this is no AdmissionReview "+f.version, http.StatusBadRequest)
 		return
 	}
@@ -188,7 +190,8 @@ func (f *foreign) swap(cert *tls.Certificate) {
 // awaitForeign waits until the foreign webhook refuses bad requests.
 func (c *cluster) awaitForeign(t *testing.T, namespace string) {
 	t.Helper()
-	await(t).Eventually(func() bool { return deniedByForeign(c.probe(t.Context(), namespace, bad)) }).Should(BeTrue(), "the foreign webhook denies")
+	await(t).Eventually(func() bool { return deniedByForeign(c.probe(t.Context(), namespace, bad)) }).Should(BeTrue(),
+		"the foreign webhook denies")
 }
 
 func deniedByForeign(err error) bool {

@@ -41,12 +41,19 @@ func TestNamespaceWithManyParamsDoesNotDelayOthers(t *testing.T) {
 			p.Spec.Validations = []v1alpha1.Validation{validation}
 		})...)
 	}
-	costly := v1alpha1.Validation{Expression: "params.data.a != '' && " + numbers + ".all(i, " + numbers + ".all(j, i * j < 10000 && object.metadata.name != ''))"}
+	costly := v1alpha1.Validation{
+		Expression: "params.data.a != '' && " + numbers + ".all(i, " + numbers +
+			".all(j, i * j < 10000 && object.metadata.name != ''))",
+	}
 	c.enforce(t,
 		ignore("greedy-params", greedy, "services", costly, func(p *v1alpha1.WebhookPolicy) {
 			p.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
-			p.Spec.Bindings = []v1alpha1.Binding{{Name: "b", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-				ParamRef: &admissionregistrationv1.ParamRef{Selector: &metav1.LabelSelector{}, ParameterNotFoundAction: ptr.To(admissionregistrationv1.AllowAction)}}}
+			p.Spec.Bindings = []v1alpha1.Binding{{Name: "b",
+				ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+				ParamRef: &admissionregistrationv1.ParamRef{
+					Selector:                &metav1.LabelSelector{},
+					ParameterNotFoundAction: ptr.To(admissionregistrationv1.AllowAction),
+				}}}
 		}),
 		ignore("other", other, "serviceaccounts", v1alpha1.Validation{Expression: "object.metadata.name != 'bad'", Message: "bad name"}))
 	bad := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "bad"}}
@@ -60,7 +67,10 @@ func TestNamespaceWithManyParamsDoesNotDelayOthers(t *testing.T) {
 	for worker := range 8 {
 		group.Go(func() {
 			for i := worker; i < params; i += 8 {
-				param := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: greedy, Name: fmt.Sprint("param-", i)}, Data: map[string]string{"a": "b"}}
+				param := &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Namespace: greedy, Name: fmt.Sprint("param-", i)},
+					Data:       map[string]string{"a": "b"},
+				}
 				if err := tenant.Create(t.Context(), param); err != nil {
 					t.Error(err)
 				}
@@ -74,7 +84,10 @@ func TestNamespaceWithManyParamsDoesNotDelayOthers(t *testing.T) {
 	for range parallel {
 		group.Go(func() {
 			for ctx.Err() == nil {
-				service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: greedy, Name: "s"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+				service := &corev1.Service{
+					ObjectMeta: metav1.ObjectMeta{Namespace: greedy, Name: "s"},
+					Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+				}
 				if tenant.Create(ctx, service, client.DryRunAll) == nil {
 					answered.Add(1)
 				}

@@ -95,7 +95,8 @@ func TestEveryReplicaReportsMutationsThatAreNotIdempotent(t *testing.T) {
 		}
 		return c.warnings(t, "grows-elsewhere"), nil
 	}).Should(Equal([]string{growingAgain}))
-	if name := `ostiary_policy_not_idempotent_total{policy="grows-elsewhere"}`; follower.series(t, name) == 0 || c.shared.series(t, name) != 0 {
+	if name := `ostiary_policy_not_idempotent_total{policy="grows-elsewhere"}`; follower.series(t, name) == 0 ||
+		c.shared.series(t, name) != 0 {
 		t.Error("another replica than the follower found it")
 	}
 }

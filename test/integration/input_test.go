@@ -42,9 +42,12 @@ func TestPolicyRefusedByTheAPIServer(t *testing.T) {
 	tests := map[string]struct {
 		more, want string
 	}{
-		"unknown field":           {more: "  validation: []\n", want: `unknown field "spec.validation"`},
-		"101 bindings":            {more: bindings.String(), want: "spec.bindings: Too many: 101: must have at most 100 items"},
-		"an action that is none":  {more: "  bindings:\n  - {name: b, validationActions: [Refuse]}\n", want: `spec.bindings[0].validationActions[0]: Unsupported value: "Refuse"`},
+		"unknown field": {more: "  validation: []\n", want: `unknown field "spec.validation"`},
+		"101 bindings":  {more: bindings.String(), want: "spec.bindings: Too many: 101: must have at most 100 items"},
+		"an action that is none": {
+			more: "  bindings:\n  - {name: b, validationActions: [Refuse]}\n",
+			want: `spec.bindings[0].validationActions[0]: Unsupported value: "Refuse"`,
+		},
 		"a timeout that is zero":  {more: "  timeoutSeconds: 0\n", want: "spec.timeoutSeconds"},
 		"a field of another type": {more: "  failurePolicy: [Fail]\n", want: "spec.failurePolicy"},
 	}
@@ -68,7 +71,10 @@ func TestPolicyThatDoesNotCompile(t *testing.T) {
 	}{
 		"syntax error": {expression: "object.metadata.name ==", want: []string{"spec.validations[0].expression", "<input>:1:24", "Syntax error"}},
 		"type error":   {expression: "size(object.data) + 1", want: []string{"spec.validations[0].expression", "must evaluate to bool"}},
-		"unknown name": {expression: "objekt.data.size() > 0", want: []string{"spec.validations[0].expression", "<input>:1:1", "undeclared reference to 'objekt'"}},
+		"unknown name": {
+			expression: "objekt.data.size() > 0",
+			want:       []string{"spec.validations[0].expression", "<input>:1:1", "undeclared reference to 'objekt'"},
+		},
 	}
 	namespace := c.namespace(t, nil)
 	i := 0
@@ -76,7 +82,8 @@ func TestPolicyThatDoesNotCompile(t *testing.T) {
 		i++
 		broken, neighbour := fmt.Sprintf("broken-%d", i), fmt.Sprintf("neighbour-%d", i)
 		t.Run(name, func(t *testing.T) {
-			both := fmt.Sprintf(manifest, broken, namespace, tt.expression, "") + "---\n" + fmt.Sprintf(manifest, neighbour, namespace, strings.ReplaceAll(onlyGood, `'`, `"`), "")
+			both := fmt.Sprintf(manifest, broken, namespace, tt.expression, "") + "---\n" + fmt.Sprintf(manifest, neighbour,
+				namespace, strings.ReplaceAll(onlyGood, `'`, `"`), "")
 			if _, errOut, err := c.kubectl(t.Context(), both, "apply", "-f", "-"); err != nil {
 				t.Fatalf("kubectl: %v: %s", err, errOut)
 			}
@@ -162,19 +169,55 @@ func TestBadReviews(t *testing.T) {
 		wantCode            int
 		want                string
 	}{
-		"30 MB":                     {body: bytes.Replace(fine, []byte(`"verdict":"bad"`), []byte(`"verdict":"`+strings.Repeat("x", 30<<20)+`"`), 1), wantCode: http.StatusRequestEntityTooLarge},
-		"GET":                       {method: http.MethodGet, wantCode: http.StatusMethodNotAllowed, want: "the method must be POST"},
-		"text/plain":                {contentType: "text/plain", body: fine, wantCode: http.StatusUnsupportedMediaType, want: "the content type must be application/json"},
-		"truncated":                 {body: fine[:len(fine)/2], wantCode: http.StatusBadRequest},
-		"empty":                     {wantCode: http.StatusBadRequest, want: "the body is empty"},
-		"no JSON":                   {body: noise, wantCode: http.StatusBadRequest, want: "invalid JSON"},
-		"no API server sends it":    {body: bytes.Replace(fine, []byte(`"operation":"CREATE"`), []byte(`"operation":"DELETE"`), 1), wantCode: http.StatusBadRequest, want: "request.object must not be set"},
-		"of another kind":           {body: bytes.Replace(fine, []byte(`"data":`), []byte(`"kind":"Secret","data":`), 1), wantCode: http.StatusBadRequest, want: "kind contradicts request.kind"},
-		"duplicate keys at the top": {body: append(bytes.TrimSuffix(bytes.Clone(fine), []byte("}")), []byte(`,"kind":"AdmissionReview"}`)...), wantCode: http.StatusBadRequest, want: "kind"},
-		"keys of another case":      {body: bytes.Replace(fine, []byte(`"request":`), []byte(`"Request":`), 1), wantCode: http.StatusBadRequest, want: "request is missing"},
-		"no request":                {body: []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), wantCode: http.StatusBadRequest, want: "request is missing"},
-		"another kind":              {body: bytes.Replace(fine, []byte(`"AdmissionReview"`), []byte(`"Pod"`), 1), wantCode: http.StatusBadRequest, want: "kind must be AdmissionReview"},
-		"another version":           {body: review(t, "v2", namespace, bad), wantCode: http.StatusBadRequest, want: "apiVersion must be"},
+		"30 MB": {
+			body:     bytes.Replace(fine, []byte(`"verdict":"bad"`), []byte(`"verdict":"`+strings.Repeat("x", 30<<20)+`"`), 1),
+			wantCode: http.StatusRequestEntityTooLarge,
+		},
+		"GET": {method: http.MethodGet, wantCode: http.StatusMethodNotAllowed, want: "the method must be POST"},
+		"text/plain": {
+			contentType: "text/plain",
+			body:        fine,
+			wantCode:    http.StatusUnsupportedMediaType,
+			want:        "the content type must be application/json",
+		},
+		"truncated": {body: fine[:len(fine)/2], wantCode: http.StatusBadRequest},
+		"empty":     {wantCode: http.StatusBadRequest, want: "the body is empty"},
+		"no JSON":   {body: noise, wantCode: http.StatusBadRequest, want: "invalid JSON"},
+		"no API server sends it": {
+			body:     bytes.Replace(fine, []byte(`"operation":"CREATE"`), []byte(`"operation":"DELETE"`), 1),
+			wantCode: http.StatusBadRequest,
+			want:     "request.object must not be set",
+		},
+		"of another kind": {
+			body:     bytes.Replace(fine, []byte(`"data":`), []byte(`"kind":"Secret","data":`), 1),
+			wantCode: http.StatusBadRequest,
+			want:     "kind contradicts request.kind",
+		},
+		"duplicate keys at the top": {
+			body:     append(bytes.TrimSuffix(bytes.Clone(fine), []byte("}")), []byte(`,"kind":"AdmissionReview"}`)...),
+			wantCode: http.StatusBadRequest,
+			want:     "kind",
+		},
+		"keys of another case": {
+			body:     bytes.Replace(fine, []byte(`"request":`), []byte(`"Request":`), 1),
+			wantCode: http.StatusBadRequest,
+			want:     "request is missing",
+		},
+		"no request": {
+			body:     []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`),
+			wantCode: http.StatusBadRequest,
+			want:     "request is missing",
+		},
+		"another kind": {
+			body:     bytes.Replace(fine, []byte(`"AdmissionReview"`), []byte(`"Pod"`), 1),
+			wantCode: http.StatusBadRequest,
+			want:     "kind must be AdmissionReview",
+		},
+		"another version": {
+			body:     review(t, "v2", namespace, bad),
+			wantCode: http.StatusBadRequest,
+			want:     "apiVersion must be",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +253,8 @@ func wantDenied(t *testing.T, port *caller, version, namespace string) {
 	t.Helper()
 	answer, err := port.ask(t.Context(), review(t, version, namespace, bad))
 	must(t, err)
-	if answer.APIVersion != "admission.k8s.io/"+version || answer.Kind != "AdmissionReview" || answer.Response.UID != reviewUID || answer.Response.Allowed {
+	if answer.APIVersion != "admission.k8s.io/"+version || answer.Kind != "AdmissionReview" ||
+		answer.Response.UID != reviewUID || answer.Response.Allowed {
 		text, _ := json.Marshal(answer)
 		t.Errorf("answer %s, want a denial of %s in %s", text, reviewUID, version)
 	}

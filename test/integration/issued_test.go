@@ -67,8 +67,9 @@ func TestExternalWebhookWithAnIssuedCertificate(t *testing.T) {
 	c.mount(ctx, f, namespace)
 	c.apply(t, newPolicy("issued", namespace, hostedBy(f, "", issued(service))))
 	object := "Secret " + namespace + "/checks-tls"
-	c.awaitCA(t, "issued", metav1.ConditionFalse, "Forbidden", fmt.Sprintf("Ostiary may not write a certificate to %s: create a Role in namespace %s with the rule "+
-		`{apiGroups: [""], resources: [secrets], resourceNames: [checks-tls], verbs: [get, list, watch, create, patch]}, and bind it to the ServiceAccount ostiary-system/ostiary`, object, namespace))
+	c.awaitCA(t, "issued", metav1.ConditionFalse, "Forbidden",
+		fmt.Sprintf("Ostiary may not write a certificate to %s: create a Role in namespace %s with the rule "+
+			`{apiGroups: [""], resources: [secrets], resourceNames: [checks-tls], verbs: [get, list, watch, create, patch]}, and bind it to the ServiceAccount ostiary-system/ostiary`, object, namespace))
 	c.grant(t, namespace, "keep-certificate")
 	c.awaitReady(t, "issued")
 	c.awaitForeign(t, namespace)
@@ -136,7 +137,9 @@ func TestExternalWebhookWithAnIssuedCertificate(t *testing.T) {
 	if n < 20 || len(failures) > 0 {
 		t.Errorf("%d of %d requests failed: %.2000s", len(failures), n, strings.Join(failures, "\n"))
 	}
-	for _, s := range []*corev1.Secret{c.issuedSecret(ctx, namespace, "checks-tls"), c.issuedSecret(ctx, systemNamespace, "ostiary-backend-ca"), first} {
+	for _, s := range []*corev1.Secret{
+		c.issuedSecret(ctx, namespace, "checks-tls"), c.issuedSecret(ctx, systemNamespace, "ostiary-backend-ca"), first,
+	} {
 		c.wantNowhere(t, m, strings.Split(string(s.Data[corev1.TLSPrivateKeyKey]), "\n")[1])
 	}
 }
@@ -154,7 +157,8 @@ func (c *cluster) restingBackends(t *testing.T) {
 	c.mount(t.Context(), served, namespace)
 	closed := &foreign{address: cptest.FreeAddress(), version: "v1"}
 	c.apply(t, newPolicy("rest-unreachable", namespace, hostedBy(closed, ca.pem), failing("Ignore")))
-	c.enforce(t, newPolicy("rest-foreign", namespace, hostedBy(f, ca.pem)), newPolicy("rest-issued", namespace, hostedBy(served, "", issued(service))))
+	c.enforce(t, newPolicy("rest-foreign", namespace, hostedBy(f, ca.pem)),
+		newPolicy("rest-issued", namespace, hostedBy(served, "", issued(service))))
 	c.awaitReachable(t, "rest-unreachable", metav1.ConditionFalse, "")
 }
 
@@ -203,7 +207,8 @@ func TestExternalWebhookDoesNotOverwriteASecret(t *testing.T) {
 	c.store(t, "Secret", at, map[string]string{"password": "hunter2"})
 	c.grant(t, namespace, "keep-certificate")
 	c.apply(t, newPolicy("overwrites", namespace, hostedBy(&foreign{version: "v1"}, "", issued(service))))
-	c.awaitCA(t, "overwrites", metav1.ConditionFalse, "Refused", "Secret "+namespace+"/checks-tls: it contains data that Ostiary did not write: specify another Secret or empty this one")
+	c.awaitCA(t, "overwrites", metav1.ConditionFalse, "Refused",
+		"Secret "+namespace+"/checks-tls: it contains data that Ostiary did not write: specify another Secret or empty this one")
 	if got := c.issuedSecret(t.Context(), namespace, "checks-tls"); string(got.Data["password"]) != "hunter2" || len(got.Data) != 1 {
 		t.Errorf("the Secret has changed: %d keys", len(got.Data))
 	}

@@ -146,7 +146,8 @@ func transitionProblems(before, after *v1alpha1.WebhookPolicy) []string {
 	}
 	var out []string
 	if after.Status.ObservedGeneration < before.Status.ObservedGeneration {
-		out = append(out, fmt.Sprintf("observedGeneration went back from %d to %d", before.Status.ObservedGeneration, after.Status.ObservedGeneration))
+		out = append(out, fmt.Sprintf("observedGeneration went back from %d to %d", before.Status.ObservedGeneration,
+			after.Status.ObservedGeneration))
 	}
 	for _, c := range after.Status.Conditions {
 		was := meta.FindStatusCondition(before.Status.Conditions, c.Type)

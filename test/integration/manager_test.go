@@ -96,7 +96,14 @@ func (c *cluster) start(t *testing.T, address string, flags ...string) *process 
 // startAs starts a manager as a replica with an identity.
 func (c *cluster) startAs(t *testing.T, replica, address string, flags ...string) *process {
 	t.Helper()
-	m := &process{webhook: address, metrics: cptest.FreeAddress(), health: cptest.FreeAddress(), replica: replica, done: make(chan struct{}), reviews: true}
+	m := &process{
+		webhook: address,
+		metrics: cptest.FreeAddress(),
+		health:  cptest.FreeAddress(),
+		replica: replica,
+		done:    make(chan struct{}),
+		reviews: true,
+	}
 	for _, flag := range flags {
 		if value, ok := strings.CutPrefix(flag, reviewFlag+"="); ok {
 			m.reviews = value == "true"

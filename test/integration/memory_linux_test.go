@@ -90,7 +90,8 @@ func bombs(namespace string) map[string][]byte {
 	}
 	review := func(object, more string) []byte {
 		return []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{"group":"","version":"v1","kind":"Pod"},` +
-			`"resource":{"group":"","version":"v1","resource":"pods"},"namespace":"` + namespace + `","name":"bomb","operation":"CREATE","dryRun":false,"object":` + object + more + `}}`)
+			`"resource":{"group":"","version":"v1","resource":"pods"},"namespace":"` + namespace +
+			`","name":"bomb","operation":"CREATE","dryRun":false,"object":` + object + more + `}}`)
 	}
 	const most = 27 << 20
 	nested := strings.Repeat(`{"":`, 90) + `0` + strings.Repeat(`}`, 90)
@@ -123,10 +124,13 @@ func TestBombsStayBelowTheLimitOfMemory(t *testing.T) {
 		p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules, rule("", "pods", admissionregistrationv1.Create))
 	}
 	c.enforce(t,
-		newPolicy("bombs", namespace, pods, saying(onlyGood+` && (!has(object.spec) || !has(object.spec.x) || type(object.spec.x) == string || object.spec.x.all(i, type(i) != int))`)),
+		newPolicy("bombs", namespace, pods,
+			saying(onlyGood+` && (!has(object.spec) || !has(object.spec.x) || type(object.spec.x) == string || object.spec.x.all(i, type(i) != int))`)),
 		newPolicy("bombs-adds", namespace, pods, patching(`[JSONPatch{op: "add", path: "/metadata/labels", value: {"a": "b"}}]`)),
 		newPolicy("bombs-plugin", namespace, func(p *v1alpha1.WebhookPolicy) {
-			p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("", "pods", admissionregistrationv1.Create)}
+			p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{
+				rule("", "pods", admissionregistrationv1.Create),
+			}
 			p.Spec.Validations, p.Spec.Plugin = nil, &v1alpha1.Plugin{Name: "AlwaysPullImages"}
 		}),
 	)

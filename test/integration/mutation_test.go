@@ -45,7 +45,8 @@ func TestOnePolicyOfBothPhases(t *testing.T) {
 	out, errOut, err := c.kubectl(t.Context(), "", "get", "whp", "mends")
 	must(t, err)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	if len(lines) != 2 || len(strings.Fields(lines[0])) < 2 || strings.Fields(lines[0])[1] != "ACTIONS" || strings.Fields(lines[1])[1] != "Mutate,Deny" {
+	if len(lines) != 2 || len(strings.Fields(lines[0])) < 2 || strings.Fields(lines[0])[1] != "ACTIONS" ||
+		strings.Fields(lines[1])[1] != "Mutate,Deny" {
 		t.Errorf("kubectl get says:\n%s%s", out, errOut)
 	}
 	configs := c.carriers(t, "mends")
@@ -67,7 +68,8 @@ func TestOnePolicyOfBothPhases(t *testing.T) {
 	c.remove(t, "mends-too")
 	for _, config := range configs {
 		await(t).Eventually(func() bool {
-			return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(config), registration.NewConfiguration(registration.PhaseOf(config))))
+			return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(config),
+				registration.NewConfiguration(registration.PhaseOf(config))))
 		}).Should(BeTrue(), "%s is still there", config.GetName())
 	}
 	c.awaitAllowed(t, namespace)
@@ -127,7 +129,10 @@ func TestBothPhasesFailClosed(t *testing.T) {
 		}
 	}
 	must(t, c.Delete(t.Context(), configs[0]))
-	await(t).Eventually(func() error { return c.probe(t.Context(), closed, good) }).Should(MatchError(ContainSubstring("failed calling webhook")))
+	await(t).Eventually(func() error {
+		return c.probe(t.Context(), closed,
+			good)
+	}).Should(MatchError(ContainSubstring("failed calling webhook")))
 	c.manager(t)
 	c.awaitReady(t, "both-closed")
 	c.awaitDenied(t, closed, "both-closed")
@@ -231,7 +236,10 @@ func TestMutationsOfFieldsThatPluginsHaveRead(t *testing.T) {
 				p.Spec.MatchConstraints.ResourceRules[0].APIVersions = []string{"v1"}
 			}))
 			await(t).Eventually(func() error {
-				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "example.com/web:1"}}}}
+				pod := &corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "example.com/web:1"}}},
+				}
 				if err := c.Create(t.Context(), pod, client.DryRunAll); !tt.want(pod, err) {
 					return fmt.Errorf("got %+v, %w", pod.Spec, err)
 				}

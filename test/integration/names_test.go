@@ -15,7 +15,9 @@ import (
 
 // protecting denies the deletion of the ConfigMap with the name protected.
 func protecting(p *v1alpha1.WebhookPolicy) {
-	p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("", "configmaps", admissionregistrationv1.Delete)}
+	p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{
+		rule("", "configmaps", admissionregistrationv1.Delete),
+	}
 	p.Spec.Validations = []v1alpha1.Validation{{Expression: "oldObject.metadata.name != 'protected'", Message: "it is protected"}}
 }
 
@@ -79,7 +81,9 @@ func TestGeneratedNameDoesNotMatchResourceNames(t *testing.T) {
 	c.change(t, "denies-a-name", saying("!object.metadata.?generateName.orValue('').startsWith('"+prefix+"')"))
 	c.change(t, "denies-a-name", func(p *v1alpha1.WebhookPolicy) { p.Spec.MatchConstraints.ResourceRules[0].ResourceNames = nil })
 	c.awaitReady(t, "denies-a-name")
-	err := c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: prefix}}, client.DryRunAll)
+	err := c.Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: prefix},
+	}, client.DryRunAll)
 	if !deniedBy(err, "denies-a-name") {
 		t.Errorf("got %v, want a denial by the comparison of generateName", err)
 	}

@@ -65,7 +65,10 @@ func TestPolicyThatMatchesEverything(t *testing.T) {
 	must(t, c.Create(t.Context(), lease))
 	c.enforce(t, newPolicy("beside-nastiest", closed))
 	c.awaitDenied(t, closed, "beside-nastiest")
-	worst := []*v1alpha1.WebhookPolicy{matchesEverything("nastiest"), matchesEverything("nastiest-mutating", failingToMutate), matchesEverything("nastiest-critical", askingForAll)}
+	worst := []*v1alpha1.WebhookPolicy{
+		matchesEverything("nastiest"), matchesEverything("nastiest-mutating", failingToMutate),
+		matchesEverything("nastiest-critical", askingForAll),
+	}
 	c.enforce(t, worst[0])
 	c.awaitDenied(t, "default", "nastiest")
 	for _, p := range worst[1:] {
@@ -170,12 +173,13 @@ func (c *cluster) wantGuards(t *testing.T, lease *coordinationv1.Lease, asked bo
 		"writing in Ostiary's namespace": c.probe(ctx, systemNamespace, bad),
 		"creating a Pod in kube-system":  c.Create(ctx, newPod(metav1.NamespaceSystem), client.DryRunAll),
 		"creating Ostiary's own Pod":     c.Create(ctx, newPod(systemNamespace), client.DryRunAll),
-		"writing a configuration":        c.Create(ctx, &configuration{ObjectMeta: metav1.ObjectMeta{Name: "probe.example.com"}}, client.DryRunAll),
-		"emptying a configuration":       c.empty(ctx, c.configurationOf(t, "nastiest")),
-		"creating a policy":              c.Create(ctx, newPolicy("another", "default"), client.DryRunAll),
-		"deleting a policy":              c.Delete(ctx, newPolicy("nastiest", ""), client.DryRunAll),
-		"labelling kube-system":          c.touch(ctx, metav1.NamespaceSystem),
-		"labelling Ostiary's namespace":  c.touch(ctx, systemNamespace),
+		"writing a configuration": c.Create(ctx,
+			&configuration{ObjectMeta: metav1.ObjectMeta{Name: "probe.example.com"}}, client.DryRunAll),
+		"emptying a configuration":      c.empty(ctx, c.configurationOf(t, "nastiest")),
+		"creating a policy":             c.Create(ctx, newPolicy("another", "default"), client.DryRunAll),
+		"deleting a policy":             c.Delete(ctx, newPolicy("nastiest", ""), client.DryRunAll),
+		"labelling kube-system":         c.touch(ctx, metav1.NamespaceSystem),
+		"labelling Ostiary's namespace": c.touch(ctx, systemNamespace),
 	}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
 	refused := map[string]error{
@@ -195,9 +199,10 @@ func (c *cluster) wantGuards(t *testing.T, lease *coordinationv1.Lease, asked bo
 	if c.minor(t) >= excludesReviews {
 		reviews = free
 	}
-	reviews["asking what one may do"] = c.Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/", Verb: "get"},
-	}})
+	reviews["asking what one may do"] = c.Create(ctx,
+		&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/", Verb: "get"},
+		}})
 	for what, err := range free {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)

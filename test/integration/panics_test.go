@@ -59,7 +59,11 @@ func (c *cluster) validatingCaller(t *testing.T, policy string) *caller {
 func TestReviewWithoutObjectChangesNoOtherAnswer(t *testing.T) {
 	c := install(t)
 	m := c.manager(t)
-	pod, fleet := metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, metav1.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Fleet"}
+	pod, fleet := metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, metav1.GroupVersionKind{
+		Group:   "example.com",
+		Version: "v1",
+		Kind:    "Fleet",
+	}
 	const (
 		badPod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": {"nodeSelector": {"zone": "b"},
 			"tolerations": [{"key": "other", "operator": "Exists"}], "containers": [{"name": "a", "image": "a", "imagePullPolicy": "Never"}],
@@ -72,7 +76,8 @@ func TestReviewWithoutObjectChangesNoOtherAnswer(t *testing.T) {
 		"null-tolerations": plugging(v1alpha1.PluginPodTolerationRestriction, `{"whitelist": [{"key": "known", "operator": "Exists"}]}`),
 		"null-topology":    plugging(v1alpha1.PluginLimitPodHardAntiAffinityTopology, `{}`),
 		"null-images":      plugging(v1alpha1.PluginImagePolicyWebhook, `{"imagePolicy": {"kubeConfigSecret": {"name": "nowhere"}}}`),
-		"null-security":    plugging(v1alpha1.PluginPodSecurity, `{"defaults": {"warn": "baseline"}, "podTemplates": [{"group": "example.com", "version": "v1", "resource": "fleets", "paths": ["spec.template"]}]}`),
+		"null-security": plugging(v1alpha1.PluginPodSecurity,
+			`{"defaults": {"warn": "baseline"}, "podTemplates": [{"group": "example.com", "version": "v1", "resource": "fleets", "paths": ["spec.template"]}]}`),
 	}
 	for _, failurePolicy := range []admissionregistrationv1.FailurePolicyType{"Fail", "Ignore"} {
 		t.Run(string(failurePolicy), func(t *testing.T) {
@@ -137,7 +142,9 @@ func TestPanicChangesNoOtherAnswer(t *testing.T) {
 			namespace := c.namespace(t, nil)
 			name := map[bool]string{true: "panics-fail", false: "panics-ignore"}[wantDenied]
 			c.enforce(t, newPolicy(name, namespace, patching(testsList), failing(failurePolicy), func(p *v1alpha1.WebhookPolicy) {
-				p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("apps", "controllerrevisions", admissionregistrationv1.Create)}
+				p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{
+					rule("apps", "controllerrevisions", admissionregistrationv1.Create),
+				}
 			}))
 			mutated := func() (string, error) {
 				object := controllerRevision(namespace, `{"list": ["a", "b"]}`)

@@ -66,7 +66,11 @@ func everything(namespace string) *v1alpha1.WebhookPolicy {
 		p.Spec.Bindings = []v1alpha1.Binding{{
 			Name:              "all",
 			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-			ParamRef:          &admissionregistrationv1.ParamRef{Namespace: namespace, Name: "params", ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction)},
+			ParamRef: &admissionregistrationv1.ParamRef{
+				Namespace:               namespace,
+				Name:                    "params",
+				ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction),
+			},
 		}}
 	})
 	saysVersion(0)(p)
@@ -177,11 +181,16 @@ func TestParallelCallers(t *testing.T) {
 	c := install(t)
 	c.racing(t)
 	namespace := c.namespace(t, map[string]string{"version": "0"})
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "params", Labels: map[string]string{"version": "0"}}}
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "params", Labels: map[string]string{"version": "0"}},
+	}
 	must(t, c.Create(t.Context(), quota))
 	c.mayRead(t, "", "resourcequotas")
 	for user, resources := range map[string][]string{"may": {"configmaps", "secrets"}, "may-not": {"configmaps"}} {
-		c.create(t, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: user}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: resources, Verbs: []string{"get", "create"}}}})
+		c.create(t, &rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: user},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: resources, Verbs: []string{"get", "create"}}},
+		})
 		c.create(t, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: user},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
@@ -303,7 +312,9 @@ func TestParamChangesWriteNothing(t *testing.T) {
 	c.manager(t)
 	namespace := c.namespace(t, nil)
 	c.mayRead(t, "", "resourcequotas")
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "verdicts", Labels: map[string]string{"verdict": "good"}}}
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "verdicts", Labels: map[string]string{"verdict": "good"}},
+	}
 	must(t, c.Create(t.Context(), quota))
 	c.enforce(t, newPolicy("changing-params", namespace, readingParams(namespace, "verdicts")))
 	c.awaitDenied(t, namespace, "changing-params")

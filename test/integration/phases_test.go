@@ -17,7 +17,9 @@ import (
 func mutating(p *v1alpha1.WebhookPolicy) {
 	p.Spec.Mutations = []admissionregistrationv1.Mutation{{
 		PatchType: admissionregistrationv1.PatchTypeJSONPatch,
-		JSONPatch: &admissionregistrationv1.JSONPatch{Expression: `[JSONPatch{op: "add", path: "/metadata/annotations", value: {"mended": "yes"}}]`},
+		JSONPatch: &admissionregistrationv1.JSONPatch{
+			Expression: `[JSONPatch{op: "add", path: "/metadata/annotations", value: {"mended": "yes"}}]`,
+		},
 	}}
 	p.Spec.Order = new(int32(40))
 }
@@ -70,7 +72,8 @@ func TestBothPhasesAreRegistered(t *testing.T) {
 	c.remove(t, "two-phases")
 	for _, config := range configs {
 		await(t).Eventually(func() bool {
-			return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(config), registration.NewConfiguration(registration.PhaseOf(config))))
+			return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(config),
+				registration.NewConfiguration(registration.PhaseOf(config))))
 		}).Should(BeTrue(), "%s is still there", config.GetName())
 	}
 }

@@ -85,7 +85,8 @@ func askingForAll(p *v1alpha1.WebhookPolicy) {
 		"authorization.k8s.io":  {"subjectaccessreviews", "localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"},
 	} {
 		for _, resource := range resources {
-			p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules, rule(group, resource, admissionregistrationv1.OperationAll))
+			p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules,
+				rule(group, resource, admissionregistrationv1.OperationAll))
 		}
 	}
 }

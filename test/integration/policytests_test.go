@@ -67,7 +67,14 @@ func (e *example) addCase(t *testing.T, k *policytest.Case, key string) {
 		e.Given = append(e.Given, *inNamespace(t, p.Raw, key))
 	}
 	e.Given = append(e.Given, permissions(k, key)...)
-	effect := exampleEffect{Name: k.Name, User: k.User, Groups: k.Groups, Subresource: k.Subresource, Warned: result.Warnings, Audited: map[string]string{}}
+	effect := exampleEffect{
+		Name:        k.Name,
+		User:        k.User,
+		Groups:      k.Groups,
+		Subresource: k.Subresource,
+		Warned:      result.Warnings,
+		Audited:     map[string]string{},
+	}
 	e.setObjects(t, &effect, k.Request, key)
 	if k.Repeat > 0 {
 		effect.Times = k.Repeat
@@ -98,7 +105,9 @@ func (e *example) setObjects(t *testing.T, effect *exampleEffect, r *admissionv1
 	case r.SubResource == "scale":
 		effect.Object.SetName(effect.Before.GetName())
 		replicas, _, _ := unstructured.NestedInt64(effect.Before.Object, "spec", "replicas")
-		effect.Before = inNamespace(t, []byte(`{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "`+effect.Before.GetName()+`"}, "spec": {"replicas": `+fmt.Sprint(replicas)+`,
+		effect.Before = inNamespace(t,
+			[]byte(`{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "`+effect.Before.GetName()+
+				`"}, "spec": {"replicas": `+fmt.Sprint(replicas)+`,
 			"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "example.com/web:1"}]}}}}`), key)
 	case r.SubResource == "" && effect.Before != nil:
 		patch, err := jsonpatch.CreateMergePatch(r.OldObject.Raw, r.Object.Raw)
@@ -146,7 +155,11 @@ func permissions(k *policytest.Case, key string) (out []unstructured.Unstructure
 		}
 		name := fmt.Sprint("answer-", i)
 		role := func(kind string, more map[string]any) {
-			o := map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": name, "namespace": "ns:" + key}}
+			o := map[string]any{
+				"apiVersion": "rbac.authorization.k8s.io/v1",
+				"kind":       kind,
+				"metadata":   map[string]any{"name": name, "namespace": "ns:" + key},
+			}
 			for field, value := range more {
 				o[field] = value
 			}
@@ -158,7 +171,8 @@ func permissions(k *policytest.Case, key string) (out []unstructured.Unstructure
 		role("Role", map[string]any{"rules": []any{
 			rule(a.Verb, a.Group, a.Resource),
 			// An update is sent as a patch.
-			rule(strings.Replace(strings.ToLower(string(k.Request.Operation)), "update", "patch", 1), k.Request.Resource.Group, k.Request.Resource.Resource),
+			rule(strings.Replace(strings.ToLower(string(k.Request.Operation)), "update", "patch", 1), k.Request.Resource.Group,
+				k.Request.Resource.Resource),
 		}})
 		role("RoleBinding", map[string]any{
 			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},

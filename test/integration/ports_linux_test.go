@@ -88,7 +88,8 @@ func TestFloodsOfMetricsAndProbes(t *testing.T) {
 	}
 	before, began := c.tokenReviews(t), time.Now()
 	for range randomTokens {
-		if code, body := scrape(fmt.Sprintf("invalid-%d", time.Now().UnixNano())); code != http.StatusUnauthorized && code != http.StatusTooManyRequests {
+		if code, body := scrape(fmt.Sprintf("invalid-%d", time.Now().UnixNano())); code != http.StatusUnauthorized &&
+			code != http.StatusTooManyRequests {
 			t.Fatalf("an invalid token: %d %s, want 401 or 429", code, body)
 		}
 	}

@@ -26,12 +26,27 @@ func TestPolicyRefusedWhenApplied(t *testing.T) {
 			more: "  paramKind: {apiVersion: v1, kind: ConfigMap}\n  bindings:\n  - {name: b, paramRef: {name: a, selector: {}, parameterNotFoundAction: Deny}}\n",
 			want: "spec.bindings[0].paramRef: Invalid value: set either name or selector",
 		},
-		"order too high":     {more: mutation + "  order: 1001\n", want: "spec.order: Invalid value: 1001: spec.order in body should be less than or equal to 1000"},
-		"order below 0":      {more: mutation + "  order: -1\n", want: "spec.order: Invalid value: -1: spec.order in body should be greater than or equal to 0"},
-		"a variable twice":   {more: "  variables:\n  - {name: v, expression: '1'}\n  - {name: v, expression: '2'}\n", want: "spec.variables[1]: Duplicate value"},
-		"unknown reason":     {more: "", want: `spec.validations[0].reason: Unsupported value: "NotAllowed"`},
-		"unknown phase":      {more: mutation + "  reinvocationPolicy: Always\n", want: `spec.reinvocationPolicy: Unsupported value: "Always"`},
-		"unknown patch type": {more: "  mutations:\n  - {patchType: MergePatch, jsonPatch: {expression: '[]'}}\n", want: `spec.mutations[0].patchType: Unsupported value: "MergePatch"`},
+		"order too high": {
+			more: mutation + "  order: 1001\n",
+			want: "spec.order: Invalid value: 1001: spec.order in body should be less than or equal to 1000",
+		},
+		"order below 0": {
+			more: mutation + "  order: -1\n",
+			want: "spec.order: Invalid value: -1: spec.order in body should be greater than or equal to 0",
+		},
+		"a variable twice": {
+			more: "  variables:\n  - {name: v, expression: '1'}\n  - {name: v, expression: '2'}\n",
+			want: "spec.variables[1]: Duplicate value",
+		},
+		"unknown reason": {more: "", want: `spec.validations[0].reason: Unsupported value: "NotAllowed"`},
+		"unknown phase": {
+			more: mutation + "  reinvocationPolicy: Always\n",
+			want: `spec.reinvocationPolicy: Unsupported value: "Always"`,
+		},
+		"unknown patch type": {
+			more: "  mutations:\n  - {patchType: MergePatch, jsonPatch: {expression: '[]'}}\n",
+			want: `spec.mutations[0].patchType: Unsupported value: "MergePatch"`,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -63,17 +78,37 @@ func TestPolicyRefusedByItsCompiler(t *testing.T) {
 		edit func(*v1alpha1.WebhookPolicy)
 		want []string
 	}{
-		"a variable that reads a later one": {variables("variables.b", "1"), []string{"spec.variables[0].expression", "undefined field 'b'"}},
-		"variables in a circle":             {variables("variables.b", "variables.a"), []string{"spec.variables[0].expression", "undefined field 'b'"}},
-		"a variable that reads itself":      {variables("variables.a"), []string{"spec.variables[0].expression", "undefined field 'a'"}},
-		"a messageExpression of an int": {func(p *v1alpha1.WebhookPolicy) { p.Spec.Validations[0].MessageExpression = "1 + 1" },
-			[]string{"spec.validations[0].messageExpression", "must evaluate to string but got int"}},
-		"a JSON patch that is a string":       {patching(`"remove"`), []string{"spec.mutations[0].jsonPatch.expression", "must evaluate to"}},
-		"an unknown field of a JSON patch":    {patching(`[JSONPatch{operation: "remove"}]`), []string{"spec.mutations[0].jsonPatch.expression", "field 'operation'"}},
-		"an ApplyConfiguration that is a map": {applying(`{"spec": 1}`), []string{"spec.mutations[0].applyConfiguration.expression", "must evaluate to Object"}},
-		"an auditAnnotation of an int": {func(p *v1alpha1.WebhookPolicy) {
+		"a variable that reads a later one": {
+			edit: variables("variables.b", "1"),
+			want: []string{"spec.variables[0].expression", "undefined field 'b'"},
+		},
+		"variables in a circle": {
+			edit: variables("variables.b", "variables.a"),
+			want: []string{"spec.variables[0].expression", "undefined field 'b'"},
+		},
+		"a variable that reads itself": {
+			edit: variables("variables.a"),
+			want: []string{"spec.variables[0].expression", "undefined field 'a'"},
+		},
+		"a messageExpression of an int": {edit: func(p *v1alpha1.WebhookPolicy) { p.Spec.Validations[0].MessageExpression = "1 + 1" },
+			want: []string{"spec.validations[0].messageExpression", "must evaluate to string but got int"}},
+		"a JSON patch that is a string": {
+			edit: patching(`"remove"`),
+			want: []string{"spec.mutations[0].jsonPatch.expression", "must evaluate to"},
+		},
+		"an unknown field of a JSON patch": {
+			edit: patching(`[JSONPatch{operation: "remove"}]`),
+			want: []string{"spec.mutations[0].jsonPatch.expression", "field 'operation'"},
+		},
+		"an ApplyConfiguration that is a map": {
+			edit: applying(`{"spec": 1}`),
+			want: []string{"spec.mutations[0].applyConfiguration.expression", "must evaluate to Object"},
+		},
+		"an auditAnnotation of an int": {edit: func(p *v1alpha1.WebhookPolicy) {
 			p.Spec.AuditAnnotations = []admissionregistrationv1.AuditAnnotation{{Key: "k", ValueExpression: "1"}}
-		}, []string{"spec.auditAnnotations[0].valueExpression", "must evaluate to one of [string null_type] but got int"}},
+		}, want: []string{
+			"spec.auditAnnotations[0].valueExpression", "must evaluate to one of [string null_type] but got int",
+		}},
 	}
 	i := 0
 	for name, tt := range tests {
@@ -140,7 +175,9 @@ func TestPolicyRefusedByItsRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, policy := range []string{broken, ignored} {
 				p := newPolicy(policy, namespace, tt.edit)
-				p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("apps", "deployments", admissionregistrationv1.Create)}
+				p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{
+					rule("apps", "deployments", admissionregistrationv1.Create),
+				}
 				p.Spec.MatchConstraints.ResourceRules[0].APIVersions = []string{"v1"}
 				p.Spec.MatchConstraints.ResourceRules[0].ResourceNames = []string{policy}
 				if policy == ignored {

@@ -36,7 +36,8 @@ func TestRefusedPolicyIsQuarantined(t *testing.T) {
 		c.awaitDenied(t, namespace, name)
 	}
 	p := c.awaitCondition(t, "group-b", v1alpha1.ConditionStalled, "True")
-	if got := condition(p, v1alpha1.ConditionRegistered); got.Status != "False" || got.Reason != "Refused" || !strings.Contains(got.Message, "this API server does not like it") {
+	if got := condition(p, v1alpha1.ConditionRegistered); got.Status != "False" || got.Reason != "Refused" ||
+		!strings.Contains(got.Message, "this API server does not like it") {
 		t.Errorf("the condition is %+v, want the API server's own text", got)
 	}
 	c.awaitEvent(t, "group-b", corev1.EventTypeWarning, "Refused")

@@ -61,7 +61,10 @@ func TestRestartWithManyPolicies(t *testing.T) {
 	hammer.stop(t)
 
 	// The leader has looked at everything when it counts the configurations.
-	await(t).Eventually(func() float64 { return m.series(t, `ostiary_registered_configurations{phase="validate"}`) }).Should(BeEquivalentTo(manyGroups))
+	await(t).Eventually(func() float64 {
+		return m.series(t,
+			`ostiary_registered_configurations{phase="validate"}`)
+	}).Should(BeEquivalentTo(manyGroups))
 	c.wantNoWrites(t, quiet)
 }
 
@@ -172,7 +175,10 @@ func TestNoWriteAtRest(t *testing.T) {
 		m := c.restarted(t)
 		m.awaitReady(t)
 		c.awaitLeader(t)
-		await(t).Eventually(func() float64 { return m.series(t, `ostiary_registered_configurations{phase="validate"}`) }).Should(BeEquivalentTo(len(c.configurations(t))))
+		await(t).Eventually(func() float64 {
+			return m.series(t,
+				`ostiary_registered_configurations{phase="validate"}`)
+		}).Should(BeEquivalentTo(len(c.configurations(t))))
 		c.wantNoWrites(t, since)
 	})
 }

@@ -62,7 +62,8 @@ func TestPolicyReviewedWhenApplied(t *testing.T) {
 				t.Fatalf("got %v, want Invalid", err)
 			}
 			s := status.Status()
-			if s.Code != http.StatusUnprocessableEntity || !strings.HasPrefix(s.Message, denied+tt.wantField+": ") || !strings.Contains(s.Message, tt.want) {
+			if s.Code != http.StatusUnprocessableEntity || !strings.HasPrefix(s.Message, denied+tt.wantField+": ") ||
+				!strings.Contains(s.Message, tt.want) {
 				t.Errorf("code %d, message %q; want %q", s.Code, s.Message, tt.want)
 			}
 			if len(s.Details.Causes) != 1 || s.Details.Causes[0].Field != tt.wantField || s.Details.Causes[0].Type != tt.wantType {
@@ -162,7 +163,9 @@ spec:
 		"gadgets": `"gadgets"`,
 	} {
 		p := newPolicy("new-kind", "nowhere", failing(admissionregistrationv1.Ignore), func(p *v1alpha1.WebhookPolicy) {
-			p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("reviewed.test", resource, admissionregistrationv1.Create)}
+			p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{
+				rule("reviewed.test", resource, admissionregistrationv1.Create),
+			}
 		}, saying("true"))
 		a := c.asker(t)
 		must(t, a.Create(t.Context(), p, client.DryRunAll))
@@ -207,7 +210,10 @@ func TestManyPoliciesReviewedAtOnce(t *testing.T) {
 	workqueue.ParallelizeUntil(ctx, 100, 1000, func(i int) {
 		p := newPolicy("reviewed-at-once", "nowhere", saying("nonsense"))
 		for j := range 4 {
-			p.Spec.Variables = append(p.Spec.Variables, admissionregistrationv1.Variable{Name: fmt.Sprintf("v%d", j), Expression: fmt.Sprintf(`object.data["%d"].startsWith("%d")`, i, j)})
+			p.Spec.Variables = append(p.Spec.Variables, admissionregistrationv1.Variable{
+				Name:       fmt.Sprintf("v%d", j),
+				Expression: fmt.Sprintf(`object.data["%d"].startsWith("%d")`, i, j),
+			})
 		}
 		switch err := crowd.Create(t.Context(), p, client.DryRunAll); {
 		case apierrors.IsInvalid(err):
@@ -262,7 +268,8 @@ func TestReviewConfigurationIsKept(t *testing.T) {
 	if o := wanted.OwnerReferences; len(o) != 1 || o[0].UID != crd.UID || o[0].Kind != "CustomResourceDefinition" {
 		t.Errorf("owners %+v, want the CustomResourceDefinition", o)
 	}
-	if w := wanted.Webhooks[0]; *w.FailurePolicy != admissionregistrationv1.Ignore || len(w.Rules) != 1 || len(w.Rules[0].Resources) != 1 || w.Rules[0].Resources[0] != "webhookpolicies" {
+	if w := wanted.Webhooks[0]; *w.FailurePolicy != admissionregistrationv1.Ignore || len(w.Rules) != 1 ||
+		len(w.Rules[0].Resources) != 1 || w.Rules[0].Resources[0] != "webhookpolicies" {
 		t.Errorf("it could lock clients out: %+v", w)
 	}
 	tests := map[string]func(*configuration) error{

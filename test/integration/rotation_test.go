@@ -58,7 +58,11 @@ func (c *cluster) newFleet(t *testing.T, size int) *fleet {
 		service.Add(address)
 	}
 	url := service.Address()
-	f := &fleet{cluster: c, keys: map[string]bool{}, flags: []string{"--webhook-url=https://" + url, "--trust-overlap=5s", "--log-level=debug"}}
+	f := &fleet{
+		cluster: c,
+		keys:    map[string]bool{},
+		flags:   []string{"--webhook-url=https://" + url, "--trust-overlap=5s", "--log-level=debug"},
+	}
 	f.watchKeys(t)
 	for _, address := range addresses {
 		f.members = append(f.members, c.another(t, append(f.flags, "--webhook-address="+address)...))
@@ -141,7 +145,8 @@ func (f *fleet) awaitRotated(t *testing.T, before string) {
 			return err
 		}
 		if string(ca.Data["epoch"]) == before || ca.Data["previous.crt"] != nil || !bytes.Equal(serving.Data["epoch"], ca.Data["epoch"]) {
-			return fmt.Errorf("epoch %s, before %s, previous %t, serving %s", ca.Data["epoch"], before, ca.Data["previous.crt"] != nil, serving.Data["epoch"])
+			return fmt.Errorf("epoch %s, before %s, previous %t, serving %s", ca.Data["epoch"], before,
+				ca.Data["previous.crt"] != nil, serving.Data["epoch"])
 		}
 		return nil
 	}).Should(Succeed())
@@ -356,14 +361,17 @@ func TestSecretsLostUnderLoad(t *testing.T) {
 		names []string
 		edit  func(*corev1.Secret) // nil deletes
 	}{
-		"the CA":             {[]string{caSecret}, nil},
-		"the leaf":           {[]string{servingSecret}, nil},
-		"both":               {[]string{caSecret, servingSecret}, nil},
-		"key of the CA":      {[]string{caSecret}, junk("tls.key")},
-		"certificate":        {[]string{servingSecret}, junk("tls.crt")},
-		"bundle":             {[]string{servingSecret}, junk("ca.crt")},
-		"epochs":             {[]string{caSecret, servingSecret}, junk("epoch")},
-		"nothing left of it": {[]string{caSecret, servingSecret}, func(s *corev1.Secret) { s.Data = map[string][]byte{"tls.crt": {}, "tls.key": {}} }},
+		"the CA":        {names: []string{caSecret}},
+		"the leaf":      {names: []string{servingSecret}},
+		"both":          {names: []string{caSecret, servingSecret}},
+		"key of the CA": {names: []string{caSecret}, edit: junk("tls.key")},
+		"certificate":   {names: []string{servingSecret}, edit: junk("tls.crt")},
+		"bundle":        {names: []string{servingSecret}, edit: junk("ca.crt")},
+		"epochs":        {names: []string{caSecret, servingSecret}, edit: junk("epoch")},
+		"nothing left of it": {
+			names: []string{caSecret, servingSecret},
+			edit:  func(s *corev1.Secret) { s.Data = map[string][]byte{"tls.crt": {}, "tls.key": {}} },
+		},
 	}
 	l := f.traffic(t, namespace, "robbed")
 	for name, tc := range tests {
@@ -391,7 +399,8 @@ func TestSecretsLostUnderLoad(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					if s.ResourceVersion == version || !bytes.Equal(s.Data["epoch"], before.Data["epoch"]) || !strings.HasPrefix(string(s.Data["tls.key"]), "-----BEGIN") {
+					if s.ResourceVersion == version || !bytes.Equal(s.Data["epoch"], before.Data["epoch"]) ||
+						!strings.HasPrefix(string(s.Data["tls.key"]), "-----BEGIN") {
 						return fmt.Errorf("secret %s has not been repaired", secret)
 					}
 				}

@@ -134,7 +134,11 @@ egressSelections:
 
 	hosts := map[string]string{}
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault,
+			Name:      "kubernetes",
+			Labels:    map[string]string{discoveryv1.LabelServiceName: "kubernetes"},
+		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To[int32](6443)}},
 	}
@@ -182,7 +186,11 @@ func TestEveryAPIServerHasToReachOstiary(t *testing.T) {
 	if got := c.failurePolicyOf(t, "two-servers"); got != admissionregistrationv1.Ignore || p.Status.FailurePolicy != got {
 		t.Errorf("failurePolicy %s, the status says %s, want Ignore", got, p.Status.FailurePolicy)
 	}
-	await(t).Eventually(func() [2]float64 { return [2]float64{reachable(addresses[0]), reachable(addresses[1])} }).Should(Equal([2]float64{1, 0}))
+	await(t).Eventually(func() [2]float64 {
+		return [2]float64{
+			reachable(addresses[0]), reachable(addresses[1]),
+		}
+	}).Should(Equal([2]float64{1, 0}))
 	c.awaitDenied(t, namespace, "two-servers") // through the one that reaches Ostiary
 	await(t).Eventually(ask).Should(Succeed())
 
@@ -194,6 +202,10 @@ func TestEveryAPIServerHasToReachOstiary(t *testing.T) {
 	if got := c.failurePolicyOf(t, "two-servers"); got != admissionregistrationv1.Fail || p.Status.FailurePolicy != got {
 		t.Errorf("failurePolicy %s, the status says %s, want Fail", got, p.Status.FailurePolicy)
 	}
-	await(t).Eventually(func() [2]float64 { return [2]float64{reachable(addresses[0]), reachable(addresses[1])} }).Should(Equal([2]float64{1, 1}))
+	await(t).Eventually(func() [2]float64 {
+		return [2]float64{
+			reachable(addresses[0]), reachable(addresses[1]),
+		}
+	}).Should(Equal([2]float64{1, 1}))
 	await(t).Eventually(func() bool { return deniedBy(ask(), "two-servers") }).Should(BeTrue())
 }

@@ -106,9 +106,18 @@ func TestPrinterColumns(t *testing.T) {
 		args []string
 		want string
 	}{
-		"good": {args: []string{"columns-good"}, want: `^NAME +ACTIONS +READY +REASON +VIOLATIONS +AGE\ncolumns-good +Deny,Audit +True +Enforced +\d+s\n$`},
-		"bad":  {args: []string{"columns-bad"}, want: `^NAME +ACTIONS +READY +REASON +VIOLATIONS +AGE\ncolumns-bad +Deny +False +Invalid +\d+s\n$`},
-		"wide": {args: []string{"columns-good", "-o", "wide"}, want: `^NAME +ACTIONS +READY +REASON +VIOLATIONS +AGE +FAILURE-POLICY +WEBHOOK +MESSAGE\ncolumns-good +Deny,Audit +True +Enforced +\d+s +Fail +ostiary-validate-\S+ +enforced: requests that fail a validation are denied and are recorded in the audit log\n$`},
+		"good": {
+			args: []string{"columns-good"},
+			want: `^NAME +ACTIONS +READY +REASON +VIOLATIONS +AGE\ncolumns-good +Deny,Audit +True +Enforced +\d+s\n$`,
+		},
+		"bad": {
+			args: []string{"columns-bad"},
+			want: `^NAME +ACTIONS +READY +REASON +VIOLATIONS +AGE\ncolumns-bad +Deny +False +Invalid +\d+s\n$`,
+		},
+		"wide": {
+			args: []string{"columns-good", "-o", "wide"},
+			want: `^NAME +ACTIONS +READY +REASON +VIOLATIONS +AGE +FAILURE-POLICY +WEBHOOK +MESSAGE\ncolumns-good +Deny,Audit +True +Enforced +\d+s +Fail +ostiary-validate-\S+ +enforced: requests that fail a validation are denied and are recorded in the audit log\n$`,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +167,10 @@ func TestMetrics(t *testing.T) {
 	if got := m.series(t, "ostiary_policy_compile_failures_total") - failures; got != 1 {
 		t.Errorf("%v compile failures, want 1", got)
 	}
-	await(t).Eventually(func() float64 { return m.series(t, `ostiary_registered_configurations{phase="validate"}`) }).Should(BeEquivalentTo(len(c.configurations(t))))
+	await(t).Eventually(func() float64 {
+		return m.series(t,
+			`ostiary_registered_configurations{phase="validate"}`)
+	}).Should(BeEquivalentTo(len(c.configurations(t))))
 	now := float64(time.Now().Unix())
 	for _, name := range []string{"leaf", "ca"} {
 		if got := m.series(t, fmt.Sprintf("ostiary_certificate_expiry_timestamp_seconds{certificate=%q}", name)); got < now+24*3600 {

@@ -27,16 +27,25 @@ func TestAuditOfNativePolicies(t *testing.T) {
 	namespace := c.namespace(t, nil)
 	objects := c.storeKinds(t, namespace, 6)
 	c.mayRead(t, "", "resourcequotas")
-	must(t, c.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "verdicts", Labels: map[string]string{"denied": "bad"}}}))
+	must(t, c.Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "verdicts", Labels: map[string]string{"denied": "bad"}},
+	}))
 	// The API server names only the first policy that denies a request, so each object is denied by one.
 	names := []string{"native-denies", "native-reads-params", "native-warns"}
 	const hasVerdict = `has(object.metadata.labels) && "verdict" in object.metadata.labels`
-	c.native(t, onStored(names[0], namespace, "!("+hasVerdict+`) || object.metadata.labels.verdict != "good"`, acting(admissionregistrationv1.Deny)), namespace)
-	c.native(t, onStored(names[1], namespace, "!("+hasVerdict+`) || object.metadata.labels.verdict != params.metadata.labels.denied`, func(p *v1alpha1.WebhookPolicy) {
-		acting(admissionregistrationv1.Deny)(p)
-		p.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ResourceQuota"}
-		p.Spec.Bindings[0].ParamRef = &admissionregistrationv1.ParamRef{Namespace: namespace, Name: "verdicts", ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction)}
-	}), namespace)
+	c.native(t, onStored(names[0], namespace, "!("+hasVerdict+`) || object.metadata.labels.verdict != "good"`,
+		acting(admissionregistrationv1.Deny)), namespace)
+	c.native(t, onStored(names[1], namespace,
+		"!("+hasVerdict+`) || object.metadata.labels.verdict != params.metadata.labels.denied`,
+		func(p *v1alpha1.WebhookPolicy) {
+			acting(admissionregistrationv1.Deny)(p)
+			p.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ResourceQuota"}
+			p.Spec.Bindings[0].ParamRef = &admissionregistrationv1.ParamRef{
+				Namespace:               namespace,
+				Name:                    "verdicts",
+				ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction),
+			}
+		}), namespace)
 	c.native(t, onStored(names[2], namespace, hasVerdict, acting(admissionregistrationv1.Warn)), namespace)
 	c.native(t, onStored("native-reads-user", namespace, `request.userInfo.username != ""`, acting(admissionregistrationv1.Audit)), namespace)
 

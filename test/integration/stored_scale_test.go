@@ -127,7 +127,9 @@ func (c *cluster) scaleObjects(t *testing.T, total int) client.Client {
 	fast, err := client.New(config, client.Options{Scheme: c.Scheme()})
 	must(t, err)
 	for i := range scaleNamespaces {
-		must(t, fast.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: scaleNamespace(i), Labels: map[string]string{"audit": "scale"}}}))
+		must(t, fast.Create(t.Context(), &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: scaleNamespace(i), Labels: map[string]string{"audit": "scale"}},
+		}))
 	}
 	scaleAwait(t).Eventually(func() error { // the account of Pods takes a moment
 		for i := range scaleNamespaces {
@@ -154,7 +156,11 @@ func createAll(t *testing.T, c client.Client, n int, object func(i int) client.O
 }
 
 func scaledMeta(i int) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: scaleNamespace(i), Name: fmt.Sprintf("scaled-%06d", i), Labels: map[string]string{"number": strconv.Itoa(i / scaleNamespaces % scaleNumbers)}}
+	return metav1.ObjectMeta{
+		Namespace: scaleNamespace(i),
+		Name:      fmt.Sprintf("scaled-%06d", i),
+		Labels:    map[string]string{"number": strconv.Itoa(i / scaleNamespaces % scaleNumbers)},
+	}
 }
 
 func scaledConfigMap(i int) client.Object {
@@ -170,7 +176,8 @@ func scaledPod(i int) client.Object {
 // scaledPolicies are policies of which each denies one number.
 func scaledPolicies() (out []*v1alpha1.WebhookPolicy) {
 	for i := range scalePolicies {
-		p := newPolicy(fmt.Sprintf("scaled-%02d", i), "", saying(fmt.Sprintf(`!has(object.metadata.labels) || !("number" in object.metadata.labels) || object.metadata.labels.number != "%d"`, i/2)))
+		p := newPolicy(fmt.Sprintf("scaled-%02d", i), "",
+			saying(fmt.Sprintf(`!has(object.metadata.labels) || !("number" in object.metadata.labels) || object.metadata.labels.number != "%d"`, i/2)))
 		p.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"audit": "scale"}}
 		p.Spec.MatchConstraints.ResourceRules[0].Resources = []string{[]string{"configmaps", "pods"}[i%2]}
 		out = append(out, p)
@@ -188,7 +195,8 @@ type measured struct {
 func (m measured) share() float64 { return m.cpu.Seconds() / m.took.Seconds() }
 
 func (m measured) String() string {
-	return fmt.Sprintf("%s, %.3f of a core, peak %.0f MiB, p99 %s of %d requests", m.took.Round(time.Second), m.share(), m.peak, m.p99.Round(100*time.Microsecond), m.requests)
+	return fmt.Sprintf("%s, %.3f of a core, peak %.0f MiB, p99 %s of %d requests", m.took.Round(time.Second), m.share(),
+		m.peak, m.p99.Round(100*time.Microsecond), m.requests)
 }
 
 // measure sends requests that policies allow until done, or for a time.
@@ -314,7 +322,8 @@ func (c *cluster) offlineFindings(t *testing.T, policies []*v1alpha1.WebhookPoli
 		}
 	}
 	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
-	if status := cli.Run(t.Context(), "kubectl ostiary", []string{"eval", "-f", folder, "-o", "json"}, streams); status != output.StatusFindings {
+	if status := cli.Run(t.Context(), "kubectl ostiary", []string{"eval", "-f", folder, "-o", "json"},
+		streams); status != output.StatusFindings {
 		t.Fatalf("kubectl ostiary eval: status %d: %s", status, stderr)
 	}
 	var evaluations []struct {
@@ -383,7 +392,8 @@ func (c *cluster) measureImpact(t *testing.T, fast client.Client, total int) {
 	}
 	plain, _ := apply(admissionregistrationv1.Warn)
 	evaluated, warnings := apply(admissionregistrationv1.Deny)
-	t.Logf("a policy applied with %d objects: %s, %s with the impact, the longest of 5; %q", total*5/3, plain.Round(time.Millisecond), evaluated.Round(time.Millisecond), warnings)
+	t.Logf("a policy applied with %d objects: %s, %s with the impact, the longest of 5; %q", total*5/3,
+		plain.Round(time.Millisecond), evaluated.Round(time.Millisecond), warnings)
 	if len(warnings) != 1 || !strings.Contains(warnings[0], "not all existing objects were evaluated (ConfigMaps)") {
 		t.Errorf("warnings %q, want one about the limit", warnings)
 	}

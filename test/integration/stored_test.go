@@ -29,7 +29,8 @@ import (
 func (c *cluster) audited(t *testing.T, flags ...string) *process {
 	t.Helper()
 	const folder = "../../config/components/reports/"
-	if out, errOut, err := c.kubectl(t.Context(), "", "apply", "-f", folder+"reports.yaml", "-f", folder+"cluster_reports.yaml", "-f", folder+"role.yaml"); err != nil {
+	if out, errOut, err := c.kubectl(t.Context(), "", "apply", "-f", folder+"reports.yaml", "-f",
+		folder+"cluster_reports.yaml", "-f", folder+"role.yaml"); err != nil {
 		t.Fatalf("kubectl apply: %v: %s%s", err, out, errOut)
 	}
 	c.restarted(t, append([]string{"--audit-interval=1h", "--report-results=500"}, flags...)...)
@@ -47,7 +48,8 @@ func storedKinds() []string {
 		"apiVersion: v1\nkind: LimitRange\n" + metadata + "spec: {limits: [{type: Pod, max: {cpu: '8'}}]}",
 		"apiVersion: v1\nkind: ResourceQuota\n" + metadata + "spec: {hard: {secrets: '100'}}",
 		"apiVersion: v1\nkind: PodTemplate\n" + metadata + "template: {spec: {containers: [{name: c, image: i}]}}",
-		"apiVersion: apps/v1\nkind: Deployment\n" + metadata + "spec: {paused: true, replicas: 0, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}",
+		"apiVersion: apps/v1\nkind: Deployment\n" + metadata +
+			"spec: {paused: true, replicas: 0, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}",
 		"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n" + metadata,
 		"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n" + metadata + "spec: {podSelector: {}}",
 		"apiVersion: policy/v1\nkind: PodDisruptionBudget\n" + metadata + "spec: {maxUnavailable: 1}",
@@ -204,7 +206,8 @@ func testAudit(t *testing.T, each int) {
 		return nil
 	})
 	c.awaitAudit(t, "reads-user", func(s *v1alpha1.AuditStatus) error {
-		if s.Violations != nil || s.Summary != "n/a" || len(s.Missing) != 1 || !strings.Contains(s.Missing[0], "spec.validations[0].expression reads request.userInfo") {
+		if s.Violations != nil || s.Summary != "n/a" || len(s.Missing) != 1 ||
+			!strings.Contains(s.Missing[0], "spec.validations[0].expression reads request.userInfo") {
 			return errors.New("want the reason why it is not evaluated")
 		}
 		return nil
@@ -420,7 +423,9 @@ func (c *cluster) testReadersOfReports(t *testing.T, own, other string) {
 		return errOut, err
 	}
 	await(t).Eventually(func() error { _, err := asTenant("reports.openreports.io", "ostiary", "-n", own); return err }).Should(Succeed())
-	for _, args := range [][]string{{"reports.openreports.io", "-n", other}, {"reports.openreports.io", "-A"}, {"clusterreports.openreports.io"}} {
+	for _, args := range [][]string{
+		{"reports.openreports.io", "-n", other}, {"reports.openreports.io", "-A"}, {"clusterreports.openreports.io"},
+	} {
 		if errOut, err := asTenant(args...); err == nil || !strings.Contains(errOut, "Forbidden") {
 			t.Errorf("kubectl get %v as the user of another namespace: %v: %s", args, err, errOut)
 		}

@@ -23,7 +23,9 @@ import (
 // onTemplates makes a policy one for Pods without the image latest, and for templates.
 func onTemplates(p *v1alpha1.WebhookPolicy) {
 	p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("", "pods", admissionregistrationv1.Create)}
-	p.Spec.Validations = []v1alpha1.Validation{{Name: "no-latest", Expression: `object.spec.containers.all(c, c.image != "latest")`, Message: "pin the image"}}
+	p.Spec.Validations = []v1alpha1.Validation{
+		{Name: "no-latest", Expression: `object.spec.containers.all(c, c.image != "latest")`, Message: "pin the image"},
+	}
 	p.Spec.PodTemplates = &v1alpha1.PodTemplates{}
 }
 
@@ -38,7 +40,10 @@ func deploymentOf(namespace, name, image string) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec:       appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: podTemplate(image)},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			Template: podTemplate(image),
+		},
 	}
 }
 
@@ -77,17 +82,30 @@ func TestPodTemplates(t *testing.T) {
 		job.Spec.RestartPolicy = corev1.RestartPolicyNever
 		meta := metav1.ObjectMeta{Namespace: namespace, Name: "other"}
 		for path, object := range map[string]client.Object{
-			"spec.template (StatefulSet)": &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Selector: selector, Template: template}},
-			"spec.template (DaemonSet)":   &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}},
-			"spec.template (ReplicaSet)":  &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Selector: selector, Template: template}},
-			"spec.template (RC)":          &corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Template: &template}},
-			"spec.template (Job)":         &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Template: *job}},
+			"spec.template (StatefulSet)": &appsv1.StatefulSet{
+				ObjectMeta: meta,
+				Spec:       appsv1.StatefulSetSpec{Selector: selector, Template: template},
+			},
+			"spec.template (DaemonSet)": &appsv1.DaemonSet{
+				ObjectMeta: meta,
+				Spec:       appsv1.DaemonSetSpec{Selector: selector, Template: template},
+			},
+			"spec.template (ReplicaSet)": &appsv1.ReplicaSet{
+				ObjectMeta: meta,
+				Spec:       appsv1.ReplicaSetSpec{Selector: selector, Template: template},
+			},
+			"spec.template (RC)": &corev1.ReplicationController{
+				ObjectMeta: meta,
+				Spec:       corev1.ReplicationControllerSpec{Template: &template},
+			},
+			"spec.template (Job)": &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Template: *job}},
 			"spec.jobTemplate.spec.template (CronJob)": &batchv1.CronJob{ObjectMeta: meta, Spec: batchv1.CronJobSpec{
 				Schedule: "@daily", JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: *job}},
 			}},
 		} {
 			where, _, _ := strings.Cut(path, " ")
-			if err := c.Create(t.Context(), object, client.DryRunAll); !deniedBy(err, "pinned") || !strings.Contains(err.Error(), "no-latest at "+where+": ") {
+			if err := c.Create(t.Context(), object, client.DryRunAll); !deniedBy(err, "pinned") ||
+				!strings.Contains(err.Error(), "no-latest at "+where+": ") {
 				t.Errorf("%s: got %v, want a denial", path, err)
 			}
 		}
@@ -115,8 +133,17 @@ func TestPodTemplates(t *testing.T) {
 	})
 	t.Run("owned", func(t *testing.T) {
 		owned := &appsv1.ReplicaSet{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owned", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(old, appsv1.SchemeGroupVersion.WithKind("Deployment"))}},
-			Spec:       appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: podTemplate("latest")},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace,
+				Name:      "owned",
+				OwnerReferences: []metav1.OwnerReference{
+					*metav1.NewControllerRef(old, appsv1.SchemeGroupVersion.WithKind("Deployment")),
+				},
+			},
+			Spec: appsv1.ReplicaSetSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+				Template: podTemplate("latest"),
+			},
 		}
 		if err := c.Create(t.Context(), owned, client.DryRunAll); err != nil {
 			t.Errorf("a ReplicaSet of a Deployment: %v", err)
@@ -185,7 +212,9 @@ func TestRatchetInTwoSteps(t *testing.T) {
 	onProd := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "prod"}}
 	ways := map[string]func(*v1alpha1.WebhookPolicy){
 		"condition": func(p *v1alpha1.WebhookPolicy) {
-			p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "prod", Expression: `object.metadata.?labels.tier.orValue("") == "prod"`}}
+			p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{
+				{Name: "prod", Expression: `object.metadata.?labels.tier.orValue("") == "prod"`},
+			}
 		},
 		"binding": func(p *v1alpha1.WebhookPolicy) {
 			p.Spec.Bindings = []v1alpha1.Binding{{
@@ -198,13 +227,18 @@ func TestRatchetInTwoSteps(t *testing.T) {
 	for way, change := range ways {
 		c.enforce(t, newPolicy("in-two-steps-"+way, namespace, func(p *v1alpha1.WebhookPolicy) {
 			p.Spec.Ratchet = true
-			p.Spec.Validations = []v1alpha1.Validation{{Expression: fmt.Sprintf(`!(%q in object.?data.orValue({}))`, way), Message: "production objects have no " + way}}
+			p.Spec.Validations = []v1alpha1.Validation{
+				{Expression: fmt.Sprintf(`!(%q in object.?data.orValue({}))`, way), Message: "production objects have no " + way},
+			}
 			change(p)
 		}))
 	}
 	for way := range ways {
 		t.Run(way, func(t *testing.T) {
-			object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-" + way, Labels: map[string]string{"tier": "prod"}}, Data: map[string]string{way: "x"}}
+			object := &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-" + way, Labels: map[string]string{"tier": "prod"}},
+				Data:       map[string]string{way: "x"},
+			}
 			if err := c.Create(t.Context(), object.DeepCopy()); !deniedBy(err, "in-two-steps-"+way) {
 				t.Errorf("a production object: %v, want a denial", err)
 			}

@@ -88,7 +88,10 @@ func testValues(t *testing.T, c *cluster, permitted bool) {
 	m.awaitReady(t)
 	matched := map[string]string{"quoted": strconv.FormatBool(permitted)}
 	ofSecrets, ofConfigMaps := c.namespace(t, matched), c.namespace(t, matched)
-	stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ofConfigMaps, Name: "stored"}, Data: map[string]string{"k": valueOfConfigMap}}
+	stored := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ofConfigMaps, Name: "stored"},
+		Data:       map[string]string{"k": valueOfConfigMap},
+	}
 	must(t, c.Create(t.Context(), stored))
 	policies := quotingPolicies(t, matched)
 	c.enforce(t, policies...)
@@ -96,12 +99,25 @@ func testValues(t *testing.T, c *cluster, permitted bool) {
 		client.Object
 		value string // in the request; that of a Secret is base64
 	}{
-		{&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ofSecrets, Name: "quoted"}, StringData: map[string]string{"k": valueOfSecret}}, encodedValueOfSecret},
-		{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ofConfigMaps, Name: "quoted"}, Data: map[string]string{"k": valueOfConfigMap}}, valueOfConfigMap},
+		{
+			Object: &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Namespace: ofSecrets, Name: "quoted"},
+				StringData: map[string]string{"k": valueOfSecret},
+			},
+			value: encodedValueOfSecret,
+		},
+		{
+			Object: &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: ofConfigMaps, Name: "quoted"},
+				Data:       map[string]string{"k": valueOfConfigMap},
+			},
+			value: valueOfConfigMap,
+		},
 	} {
 		await(t).Eventually(func(g Gomega) { // API servers use new configurations a moment later
 			err := c.Create(t.Context(), o.DeepCopyObject().(client.Object))
-			g.Expect(err).To(MatchError(And(ContainSubstring("got "+o.value), ContainSubstring("no such key: "+o.value), ContainSubstring(`IP Address "`+o.value))))
+			g.Expect(err).To(MatchError(And(ContainSubstring("got "+o.value), ContainSubstring("no such key: "+o.value),
+				ContainSubstring(`IP Address "`+o.value))))
 			for _, p := range policies {
 				log, err := m.output()
 				g.Expect(err).NotTo(HaveOccurred())

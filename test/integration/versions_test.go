@@ -35,7 +35,8 @@ func TestStoredPolicyFollowsTheVersion(t *testing.T) {
 		await(t).Eventually(func() string {
 			p := c.awaitCondition(t, name, v1alpha1.ConditionAccepted, metav1.ConditionTrue)
 			return condition(p, v1alpha1.ConditionAccepted).Message
-		}).Should(And(ContainSubstring(tolerated), WithTransform(func(s string) bool { return strings.Contains(s, missing) }, Equal(wantMissing))))
+		}).Should(And(ContainSubstring(tolerated),
+			WithTransform(func(s string) bool { return strings.Contains(s, missing) }, Equal(wantMissing))))
 	}
 	g.claim("37")
 	c.behind(t, g)
@@ -61,7 +62,9 @@ func (m *process) knewBefore(t *testing.T, version string) {
 	log, err := m.output()
 	must(t, err)
 	before, _, started := strings.Cut(log, "Starting Controller")
-	if _, line, known := strings.Cut(before, "answering like the native engine of this version of Kubernetes"); !started || !known || !strings.Contains(line, version) {
+	if _, line, known := strings.Cut(before,
+		"answering like the native engine of this version of Kubernetes"); !started || !known ||
+		!strings.Contains(line, version) {
 		t.Errorf("the manager did not know version %s before its controllers started:\n%s", version, before)
 	}
 }
@@ -76,7 +79,9 @@ func TestUnreadableObjectIsDeletedWithoutPolicies(t *testing.T) {
 	c.manager(t)
 	namespace := c.namespace(t, nil)
 	c.apply(t, newPolicy("keeps", namespace, saying("false"), func(p *v1alpha1.WebhookPolicy) {
-		p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("", "podtemplates", admissionregistrationv1.Delete)}
+		p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{
+			rule("", "podtemplates", admissionregistrationv1.Delete),
+		}
 	}))
 	c.awaitReady(t, "keeps")
 	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "unreadable"}}
@@ -91,7 +96,8 @@ func TestUnreadableObjectIsDeletedWithoutPolicies(t *testing.T) {
 		must(t, plane.AskEtcd(context.Background(), 0, "/v3/kv/deleterange", map[string][]byte{"key": key}, nil))
 	})
 	err := c.Delete(t.Context(), template, unsafe)
-	if minor := c.minor(t); (err == nil) != (minor >= deletesUnreadable) || err != nil && (deniedBy(err, "keeps") || !apierrors.IsInternalError(err)) {
+	if minor := c.minor(t); (err == nil) != (minor >= deletesUnreadable) ||
+		err != nil && (deniedBy(err, "keeps") || !apierrors.IsInternalError(err)) {
 		t.Errorf("Kubernetes 1.%d: got %v", minor, err)
 	}
 }
@@ -109,11 +115,19 @@ func TestPoliciesReadWhatPluginsChanged(t *testing.T) {
 	t.Run("the labels of a node", func(t *testing.T) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "labelled", Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}
 		c.create(t, node)
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "unbound"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "registry.test/a"}}}}
-		await(t).Eventually(func() error { return c.Create(t.Context(), pod) }).Should(Succeed(), "the ServiceAccount of the namespace comes a moment later")
-		c.enforce(t, newPolicy("zones", namespace, showing(`"zone " + object.metadata.?labels[?"topology.kubernetes.io/zone"].orValue("none")`), func(p *v1alpha1.WebhookPolicy) {
-			p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("", "pods/binding", admissionregistrationv1.Create)}
-		}))
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "unbound"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "registry.test/a"}}},
+		}
+		await(t).Eventually(func() error { return c.Create(t.Context(), pod) }).Should(Succeed(),
+			"the ServiceAccount of the namespace comes a moment later")
+		c.enforce(t, newPolicy("zones", namespace,
+			showing(`"zone " + object.metadata.?labels[?"topology.kubernetes.io/zone"].orValue("none")`),
+			func(p *v1alpha1.WebhookPolicy) {
+				p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{
+					rule("", "pods/binding", admissionregistrationv1.Create),
+				}
+			}))
 		want := "denied request: zone none"
 		if minor >= labelsBindings {
 			want = "denied request: zone a"
@@ -133,8 +147,10 @@ func TestPoliciesReadWhatPluginsChanged(t *testing.T) {
 			Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 				MatchConstraints: match, ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
 				Mutations: []admissionregistrationv1.Mutation{{
-					PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
-					ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{labels: {"native": "yes"}}}`},
+					PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
+					ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
+						Expression: `Object{metadata: Object.metadata{labels: {"native": "yes"}}}`,
+					},
 				}},
 			},
 		})
@@ -143,7 +159,10 @@ func TestPoliciesReadWhatPluginsChanged(t *testing.T) {
 			Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "native-first"},
 		})
 		c.enforce(t, newPolicy("reads-native", namespace, showing(`"native " + object.metadata.?labels.?native.orValue("no")`)))
-		await(t).Eventually(func() error { return c.probe(t.Context(), namespace, good) }).Should(MatchError(ContainSubstring("denied request: native yes")))
+		await(t).Eventually(func() error {
+			return c.probe(t.Context(), namespace,
+				good)
+		}).Should(MatchError(ContainSubstring("denied request: native yes")))
 	})
 }
 

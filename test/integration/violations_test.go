@@ -31,7 +31,8 @@ type violationLine struct {
 }
 
 func (l violationLine) String() string {
-	out := fmt.Sprintf("%s: %s %s of %s %s/%s (%s %s) dryRun=%t", l.Policy, l.Decision, l.Operation, l.Object.Kind, l.Object.Namespace, l.Object.Name, l.Owner.Kind, l.Owner.Name, l.DryRun)
+	out := fmt.Sprintf("%s: %s %s of %s %s/%s (%s %s) dryRun=%t", l.Policy, l.Decision, l.Operation, l.Object.Kind,
+		l.Object.Namespace, l.Object.Name, l.Owner.Kind, l.Owner.Name, l.DryRun)
 	for _, f := range l.Violations {
 		out += fmt.Sprintf("; %s/%s %s: %s", f.Binding, f.Validation, f.Decision, f.Message)
 	}
@@ -88,7 +89,9 @@ func TestViolationsAreReported(t *testing.T) {
 	must(t, c.Create(t.Context(), owner))
 	refused := configMap(namespace, bad)
 	refused.Name, refused.Data["password"] = "refused", "s3cr3t"
-	refused.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, Controller: new(true)}}
+	refused.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, Controller: new(true)},
+	}
 	for range 3 {
 		if err := c.Create(t.Context(), refused.DeepCopy()); !deniedBy(err, "reports-denied") {
 			t.Fatalf("got %v, want a denial", err)
@@ -120,7 +123,9 @@ func TestViolationsAreReported(t *testing.T) {
 		`Audit of ConfigMap owner by reports-audited: WebhookPolicy "reports-audited" audited CREATE of configmaps "refused": bad is not good, twice or more: true`,
 		`Deny of ConfigMap owner by reports-denied: WebhookPolicy "reports-denied" denied CREATE of configmaps "refused": bad is not good, twice or more: true`,
 		`Evaluate of ConfigMap owner by reports-failed: WebhookPolicy "reports-failed" could not evaluate CREATE of configmaps "refused": ` + failed + `, twice or more: true`,
-		`Evaluate of Namespace ` + namespace + ` by reports-failed: WebhookPolicy "reports-failed" could not evaluate CREATE of configmaps "owner": ` + failed + `, twice or more: false`,
+		`Evaluate of Namespace ` + namespace +
+			` by reports-failed: WebhookPolicy "reports-failed" could not evaluate CREATE of configmaps "owner": ` + failed +
+			`, twice or more: false`,
 		`Warn of ConfigMap owner by reports-warned: WebhookPolicy "reports-warned" warned about CREATE of configmaps "refused": bad is not good, twice or more: true`,
 	}
 	await(t).Eventually(func() string { return cmp.Diff(wantEvents, c.violationEvents(t, namespace)) }).Should(BeEmpty())
@@ -138,7 +143,8 @@ func TestViolationsAreReported(t *testing.T) {
 			}
 		}
 		denied := uint64(m.series(t, `ostiary_policy_requests_total{decision="deny",operation="CREATE",policy="reports-denied"}`))
-		if found["reports-denied"].Denied != denied || denied < 4 || found["reports-warned"].Warned < 4 || found["reports-audited"].Audited < 4 || found["reports-failed"].Failed < 5 {
+		if found["reports-denied"].Denied != denied || denied < 4 || found["reports-warned"].Warned < 4 ||
+			found["reports-audited"].Audited < 4 || found["reports-failed"].Failed < 5 {
 			return fmt.Errorf("found %+v, want %d denied requests", found, denied)
 		}
 		return nil
@@ -151,7 +157,8 @@ func (c *cluster) violationEvents(t *testing.T, namespace string) (out []string)
 	must(t, c.List(t.Context(), &list, client.InNamespace(namespace)))
 	for _, e := range list.Items {
 		if e.Reason == reports.ReasonViolation && e.Type == corev1.EventTypeWarning {
-			out = append(out, fmt.Sprintf("%s of %s %s by %s: %s, twice or more: %t", e.Action, e.Regarding.Kind, e.Regarding.Name, e.Related.Name, e.Note, e.Series != nil))
+			out = append(out, fmt.Sprintf("%s of %s %s by %s: %s, twice or more: %t", e.Action, e.Regarding.Kind,
+				e.Regarding.Name, e.Related.Name, e.Note, e.Series != nil))
 		}
 	}
 	slices.Sort(out)

@@ -28,8 +28,15 @@ func TestWebhooksForReviews(t *testing.T) {
 	minor := c.minor(t)
 	c.create(t, unreachableForDeveloper())
 	a := c.impersonating(t, "", developer)
-	await(t).Eventually(func() bool { return unreachable(a.Create(t.Context(), configMap("default", good), client.DryRunAll)) }).Should(BeTrue(), "the webhook is called")
-	namespace, attributes := metav1.ObjectMeta{Namespace: "default"}, &authorizationv1.ResourceAttributes{Namespace: "default", Verb: "get", Resource: "pods"}
+	await(t).Eventually(func() bool {
+		return unreachable(a.Create(t.Context(), configMap("default", good),
+			client.DryRunAll))
+	}).Should(BeTrue(), "the webhook is called")
+	namespace, attributes := metav1.ObjectMeta{Namespace: "default"}, &authorizationv1.ResourceAttributes{
+		Namespace: "default",
+		Verb:      "get",
+		Resource:  "pods",
+	}
 	subject := authorizationv1.SubjectAccessReviewSpec{User: developer, ResourceAttributes: attributes}
 	for _, review := range []client.Object{
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "a"}},
@@ -63,10 +70,14 @@ func unreachableForDeveloper() *admissionregistrationv1.ValidatingWebhookConfigu
 	return &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "unreachable-for-developer"},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name:                    "unreachable.example.com",
-			ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1")},
-			Rules:                   []admissionregistrationv1.RuleWithOperations{rule("*", "*/*", admissionregistrationv1.Create).RuleWithOperations},
-			MatchConditions:         []admissionregistrationv1.MatchCondition{{Name: "developer", Expression: "request.userInfo.username == '" + developer + "'"}},
+			Name:         "unreachable.example.com",
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1")},
+			Rules: []admissionregistrationv1.RuleWithOperations{
+				rule("*", "*/*", admissionregistrationv1.Create).RuleWithOperations,
+			},
+			MatchConditions: []admissionregistrationv1.MatchCondition{
+				{Name: "developer", Expression: "request.userInfo.username == '" + developer + "'"},
+			},
 			AdmissionReviewVersions: []string{"v1"},
 			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
 		}},
@@ -81,7 +92,9 @@ func TestPolicyForReviewsIsWarnedOf(t *testing.T) {
 	p := newPolicy("for-reviews", "", saying("true"), failing(admissionregistrationv1.Ignore), func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.AllowCriticalResources = true
 		p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{
-			ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule("authentication.k8s.io", "tokenreviews", admissionregistrationv1.Create)},
+			ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
+				rule("authentication.k8s.io", "tokenreviews", admissionregistrationv1.Create),
+			},
 		}
 	})
 	a := c.asker(t)

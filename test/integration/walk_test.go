@@ -146,7 +146,10 @@ func slotName(slot int) string { return fmt.Sprintf("walk-%02d", slot) }
 // policy is the one of a slot: it refuses the ConfigMaps that name the slot.
 func (w *walk) policy(slot int, s step) *v1alpha1.WebhookPolicy {
 	return newPolicy(slotName(slot), w.namespace, within(s.spec.timeout), func(p *v1alpha1.WebhookPolicy) {
-		validation := v1alpha1.Validation{Expression: fmt.Sprintf(`!has(object.data) || !("slot" in object.data) || object.data.slot != "%d"`, slot), Message: s.say}
+		validation := v1alpha1.Validation{
+			Expression: fmt.Sprintf(`!has(object.data) || !("slot" in object.data) || object.data.slot != "%d"`, slot),
+			Message:    s.say,
+		}
 		if s.say == "" {
 			validation = v1alpha1.Validation{Expression: "true", Message: "never said"}
 		}

@@ -103,21 +103,42 @@ func differences() map[string]difference {
 		}
 	}
 	return map[string]difference{
-		"malformed-annotation": {"annotation of a namespace that cannot be read (PodNodeSelector, PodTolerationRestriction)", code(500), refused("the annotation scheduler.alpha.kubernetes.io/")},
-		"not-allowed":          {"tolerations that are not allowed (PodTolerationRestriction)", code(500), refused("pod tolerations (possibly merged with namespace default tolerations) conflict with its ")},
-		"own-300":              {"a toleration of exactly 300 s in the Pod (DefaultTolerationSeconds)", code(0), code(0)},
-		"no-answer": {"a backend that does not answer (ImagePolicyWebhook)", refused(""), func(o outcome) bool {
-			return refused("")(o) && strings.HasPrefix(o.Message, "pods ")
-		}},
-		"uncovered-scope": {"scopes that no quota covers (ResourceQuota)", code(500), refused("insufficient quota to match these scopes: ")},
-		"newer-events": {"events of `events.k8s.io` (EventRateLimit)", code(0), func(o outcome) bool {
+		"malformed-annotation": {
+			row:    "annotation of a namespace that cannot be read (PodNodeSelector, PodTolerationRestriction)",
+			native: code(500),
+			ours:   refused("the annotation scheduler.alpha.kubernetes.io/"),
+		},
+		"not-allowed": {
+			row:    "tolerations that are not allowed (PodTolerationRestriction)",
+			native: code(500),
+			ours:   refused("pod tolerations (possibly merged with namespace default tolerations) conflict with its "),
+		},
+		"own-300": {
+			row:    "a toleration of exactly 300 s in the Pod (DefaultTolerationSeconds)",
+			native: code(0),
+			ours:   code(0),
+		},
+		"no-answer": {row: "a backend that does not answer (ImagePolicyWebhook)", native: refused(""),
+			ours: func(o outcome) bool {
+				return refused("")(o) && strings.HasPrefix(o.Message, "pods ")
+			}},
+		"uncovered-scope": {
+			row:    "scopes that no quota covers (ResourceQuota)",
+			native: code(500),
+			ours:   refused("insufficient quota to match these scopes: "),
+		},
+		"newer-events": {row: "events of `events.k8s.io` (EventRateLimit)", native: code(0), ours: func(o outcome) bool {
 			return o.Code == 429 && o.Reason == metav1.StatusReasonTooManyRequests
 		}},
-		"latest": {"`latest` (PodSecurity)", refused("forbidden sysctls"), code(0)},
-		"templates": {"Pod templates in custom kinds (PodSecurity)", code(0), func(o outcome) bool {
+		"latest": {row: "`latest` (PodSecurity)", native: refused("forbidden sysctls"), ours: code(0)},
+		"templates": {row: "Pod templates in custom kinds (PodSecurity)", native: code(0), ours: func(o outcome) bool {
 			return o.Code == 0 && slices.ContainsFunc(o.Warnings, func(w string) bool { return strings.Contains(w, "would violate PodSecurity") })
 		}},
-		"namespace-class": {"a class of a namespace (DefaultStorageClass, DefaultIngressClass)", class("plain"), class("other")},
+		"namespace-class": {
+			row:    "a class of a namespace (DefaultStorageClass, DefaultIngressClass)",
+			native: class("plain"),
+			ours:   class("other"),
+		},
 	}
 }
 
@@ -194,7 +215,8 @@ func TestPlugins(t *testing.T) {
 type tally struct{ cases, agreed, listed, refused int }
 
 func (n *tally) String() string {
-	return fmt.Sprintf("%3d cases: %3d agree (%d refused), %d listed differences, %d others", n.cases, n.agreed, n.refused, n.listed, n.cases-n.agreed-n.listed)
+	return fmt.Sprintf("%3d cases: %3d agree (%d refused), %d listed differences, %d others", n.cases, n.agreed,
+		n.refused, n.listed, n.cases-n.agreed-n.listed)
 }
 
 func (n *tally) compare(t *testing.T, sides [2]*side, name string, c testCase) {
@@ -301,12 +323,14 @@ func (s *side) put(t *testing.T, name string, c testCase) outcome {
 	if c.Before == nil {
 		out, err = client(c.User).Create(t.Context(), object, metav1.CreateOptions{DryRun: dryRun})
 	} else {
-		if _, err := client("").Create(t.Context(), complete(c.Before, name, object.GetNamespace()), metav1.CreateOptions{}); err != nil && (c.Pods == nil || !apierrors.IsAlreadyExists(err)) {
+		if _, err := client("").Create(t.Context(), complete(c.Before, name, object.GetNamespace()),
+			metav1.CreateOptions{}); err != nil && (c.Pods == nil || !apierrors.IsAlreadyExists(err)) {
 			t.Fatalf("%s: creating what stands before: %v", s.name, err)
 		}
 		for i, part := range c.Pods {
 			pod := complete(part, fmt.Sprintf("pod-%d", i), namespace)
-			if _, err := s.as(t, "").Resource(resourceOf(pod)).Namespace(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			if _, err := s.as(t, "").Resource(resourceOf(pod)).Namespace(namespace).Create(t.Context(), pod,
+				metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 				t.Fatalf("%s: creating a Pod: %v", s.name, err)
 			}
 		}
@@ -339,12 +363,17 @@ func outcomeOf(t *testing.T, object *unstructured.Unstructured, err error) outco
 	var status *apierrors.StatusError
 	switch {
 	case errors.As(err, &status):
-		return outcome{Code: status.ErrStatus.Code, Reason: status.ErrStatus.Reason, Message: frame.ReplaceAllString(status.ErrStatus.Message, "")}
+		return outcome{
+			Code:    status.ErrStatus.Code,
+			Reason:  status.ErrStatus.Reason,
+			Message: frame.ReplaceAllString(status.ErrStatus.Message, ""),
+		}
 	case err != nil:
 		t.Fatal(err)
 	}
 	for _, path := range [][]string{
-		{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"}, {"metadata", "managedFields"}, {"metadata", "generation"},
+		{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"},
+		{"metadata", "managedFields"}, {"metadata", "generation"},
 		{"status"}, {"spec", "clusterIP"}, {"spec", "clusterIPs"},
 	} {
 		unstructured.RemoveNestedField(object.Object, path...)
@@ -394,23 +423,30 @@ func randomPod(r *rand.Rand) testCase {
 		return "[" + strings.Join(out, ",") + "]"
 	}
 	tolerations := []string{
-		`{"key":"k","operator":"Exists"}`, `{"key":"k","operator":"Equal","value":"a","effect":"NoSchedule"}`, `{"key":"k","value":"b"}`, `{"key":"cluster","operator":"Exists"}`,
-		`{"key":"node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":9}`, `{"key":"example.com/gpu","operator":"Exists","effect":"NoSchedule"}`,
+		`{"key":"k","operator":"Exists"}`, `{"key":"k","operator":"Equal","value":"a","effect":"NoSchedule"}`,
+		`{"key":"k","value":"b"}`, `{"key":"cluster","operator":"Exists"}`,
+		`{"key":"node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":9}`,
+		`{"key":"example.com/gpu","operator":"Exists","effect":"NoSchedule"}`,
 		`{"key":"node.kubernetes.io/unreachable","operator":"Exists","effect":"NoExecute"}`,
 	}
 	container := func(name string) string {
-		return fmt.Sprintf(`{"name":%q,"image":%q,"imagePullPolicy":%q,"resources":{"limits":%s}}`, name, pick("a", "b:1"), pick("", "Always", "Never", "IfNotPresent"),
+		return fmt.Sprintf(`{"name":%q,"image":%q,"imagePullPolicy":%q,"resources":{"limits":%s}}`, name, pick("a", "b:1"),
+			pick("", "Always", "Never", "IfNotPresent"),
 			pick("{}", `{"cpu":"1"}`, `{"memory":"1Gi","cpu":"1"}`, `{"example.com/gpu":"1"}`, `{"example.com/nic":"2","example.com/gpu":"1"}`))
 	}
 	text := fmt.Sprintf(`{"spec":{"containers":[%s,%s],"initContainers":[%s],"nodeSelector":%s,"tolerations":%s,"affinity":%s}}`,
-		container("a"), container("b"), container("i"), pick("{}", `{"pool":"general"}`, `{"pool":"other"}`, `{"zone":"a"}`), some(tolerations...),
+		container("a"), container("b"), container("i"),
+		pick("{}", `{"pool":"general"}`, `{"pool":"other"}`, `{"zone":"a"}`), some(tolerations...),
 		pick("{}", `{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"kubernetes.io/hostname"}]}}`,
 			"{}", `{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"zone"}]}}`))
 	c := testCase{Annotations: map[string]string{}}
 	if err := json.Unmarshal([]byte(text), &c.Object); err != nil {
 		panic(err) // it is written above
 	}
-	for key, value := range map[string]string{"node-selector": pick("", "pool=shop", "zone=a,pool=general"), "defaultTolerations": some(tolerations...)} {
+	for key, value := range map[string]string{
+		"node-selector":      pick("", "pool=shop", "zone=a,pool=general"),
+		"defaultTolerations": some(tolerations...),
+	} {
 		if r.IntN(2) == 0 {
 			c.Annotations["scheduler.alpha.kubernetes.io/"+key] = value
 		}

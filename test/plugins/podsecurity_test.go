@@ -13,7 +13,8 @@ import (
 	podsecurity "k8s.io/pod-security-admission/test"
 )
 
-var everyFixture = flag.Bool("fixtures", false, "run all of the Pod Security Standards' fixtures, for minutes, and not those of some checks alone")
+var everyFixture = flag.Bool("fixtures", false,
+	"run all of the Pod Security Standards' fixtures, for minutes, and not those of some checks alone")
 
 // testFixtures runs the tests that Kubernetes has of its Pod Security Standards:
 // Pods, and Deployments of them, that each check of each level passes or fails,

@@ -20,9 +20,12 @@ func TestDecodeList(t *testing.T) {
 		body, wantErr string
 		want          []string
 	}{
-		"no items":           {body: `{"metadata":{"continue":"c"}}`},
-		"null":               {body: `{"items":null,"metadata":{"continue":"c"}}`},
-		"items":              {body: `{"kind":"L","items":[{"a":1},{"b":[2]}],"metadata":{"continue":"c"}}`, want: []string{`{"a":1}`, `{"b":[2]}`}},
+		"no items": {body: `{"metadata":{"continue":"c"}}`},
+		"null":     {body: `{"items":null,"metadata":{"continue":"c"}}`},
+		"items": {
+			body: `{"kind":"L","items":[{"a":1},{"b":[2]}],"metadata":{"continue":"c"}}`,
+			want: []string{`{"a":1}`, `{"b":[2]}`},
+		},
 		"cut off":            {body: `{"items":[{"a":1},{"b`, wantErr: "unexpected EOF", want: []string{`{"a":1}`}},
 		"no object":          {body: `[]`, wantErr: "instead of"},
 		"items is an object": {body: `{"items":{}}`, wantErr: "instead of a list"},

@@ -76,10 +76,19 @@ func TestWatch(t *testing.T) {
 // TestLargeSecrets checks that a watch keeps no more than 256 KiB of an object, and says so.
 func TestLargeSecrets(t *testing.T) {
 	for _, size := range []int{maxData, maxData + 1} {
-		metadata := metav1.ObjectMeta{Namespace: "ns", Name: "o", Annotations: map[string]string{tooLarge: "1"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}
+		metadata := metav1.ObjectMeta{
+			Namespace:     "ns",
+			Name:          "o",
+			Annotations:   map[string]string{tooLarge: "1"},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
+		}
 		client := fake.NewClientset(
 			&corev1.Secret{ObjectMeta: metadata, Data: map[string][]byte{"a": make([]byte, size-1), "b": {1}}},
-			&corev1.ConfigMap{ObjectMeta: metadata, Data: map[string]string{"a": string(make([]byte, size-1))}, BinaryData: map[string][]byte{"b": {1}}},
+			&corev1.ConfigMap{
+				ObjectMeta: metadata,
+				Data:       map[string]string{"a": string(make([]byte, size-1))},
+				BinaryData: map[string][]byte{"b": {1}},
+			},
 		)
 		for _, kind := range []string{KindSecret, KindConfigMap} {
 			g := NewWithT(t)

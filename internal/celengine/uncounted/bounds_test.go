@@ -93,7 +93,12 @@ func TestBounds(t *testing.T) {
 				break
 			}
 			bounded++
-			_, details, err := program.Eval(map[string]any{"object": object, "oldObject": nil, "request": map[string]any{"userInfo": map[string]any{"groups": []any{}}}, "variables": map[string]any{}})
+			_, details, err := program.Eval(map[string]any{
+				"object":    object,
+				"oldObject": nil,
+				"request":   map[string]any{"userInfo": map[string]any{"groups": []any{}}},
+				"variables": map[string]any{},
+			})
 			if err == nil {
 				evaluated++
 			}
@@ -130,14 +135,21 @@ func randomPod(random *rand.Rand) map[string]any {
 		entries[text()] = text()
 		containers = append(containers, map[string]any{
 			"name": text(), "image": "registry.example.com/" + text() + ":1.2.3",
-			"resources": map[string]any{"requests": map[string]any{"cpu": "1", "memory": "1Gi"}, "limits": map[string]any{"cpu": "2", "memory": "2Gi"}},
-			"ports":     []any{map[string]any{"containerPort": int64(8080)}}, "env": []any{map[string]any{"name": text(), "value": text()}},
+			"resources": map[string]any{
+				"requests": map[string]any{"cpu": "1", "memory": "1Gi"},
+				"limits":   map[string]any{"cpu": "2", "memory": "2Gi"},
+			},
+			"ports":           []any{map[string]any{"containerPort": int64(8080)}},
+			"env":             []any{map[string]any{"name": text(), "value": text()}},
 			"securityContext": map[string]any{"capabilities": map[string]any{"drop": []any{"ALL", text()}, "add": []any{text()}}},
 		})
 	}
 	return map[string]any{
 		"a": text(), "b": text(), "n": int64(random.IntN(5)), "l": list, "m": entries,
 		"metadata": map[string]any{"name": text(), "labels": entries, "annotations": entries},
-		"spec":     map[string]any{"containers": containers, "volumes": []any{map[string]any{"name": text(), "configMap": map[string]any{"name": text()}}}},
+		"spec": map[string]any{
+			"containers": containers,
+			"volumes":    []any{map[string]any{"name": text(), "configMap": map[string]any{"name": text()}}},
+		},
 	}
 }

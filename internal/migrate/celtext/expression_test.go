@@ -46,7 +46,8 @@ func TestExpressions(t *testing.T) {
 func TestSingular(t *testing.T) {
 	t.Parallel()
 	for list, want := range map[string]string{
-		"containers": "container", "policies": "policy", "addresses": "address", "env": "item", "objects": "item", "params": "param", "ifs": "item", "a-bs": "item",
+		"containers": "container", "policies": "policy", "addresses": "address", "env": "item", "objects": "item",
+		"params": "param", "ifs": "item", "a-bs": "item",
 	} {
 		if got := Singular(list, "item"); got != want {
 			t.Errorf("%s: got %s, want %s", list, got, want)

@@ -6,7 +6,12 @@ import (
 )
 
 func TestWithoutPlainOrValue(t *testing.T) {
-	variables := map[string]string{"plain": "object.spec", "optional": "object.?spec", "nested": "variables.optional.replicas", "either": "true ? object.?a : object.b"}
+	variables := map[string]string{
+		"plain":    "object.spec",
+		"optional": "object.?spec",
+		"nested":   "variables.optional.replicas",
+		"either":   "true ? object.?a : object.b",
+	}
 	tests := map[string]struct{ text, want, wantError string }{
 		"a field":                {text: "object.metadata.labels.orValue({}).size() > 0", want: "object.metadata.labels.size() > 0"},
 		"an optional field":      {text: "object.metadata.?labels.orValue({})", want: "object.metadata.?labels.orValue({})"},
@@ -30,9 +35,15 @@ func TestWithoutPlainOrValue(t *testing.T) {
 		"raw":                    {text: `object.a.orValue(r"\") == 'ü'`, want: `object.a == 'ü'`},
 		"parentheses":            {text: "(object.a || object.b).orValue(true)", want: "(object.a || object.b)"},
 		"a condition":            {text: "(true ? object.a : object.b).orValue(1)", want: "(true ? object.a : object.b)"},
-		"either":                 {text: "(object.c ? object.?a : object.b).orValue(1)", wantError: "orValue of a value that is an optional only for some requests"},
-		"an unknown variable":    {text: "variables.absent.orValue(1)", wantError: "orValue of a value that is an optional only for some requests"},
-		"an invalid expression":  {text: "object.(", want: "object.("},
+		"either": {
+			text:      "(object.c ? object.?a : object.b).orValue(1)",
+			wantError: "orValue of a value that is an optional only for some requests",
+		},
+		"an unknown variable": {
+			text:      "variables.absent.orValue(1)",
+			wantError: "orValue of a value that is an optional only for some requests",
+		},
+		"an invalid expression": {text: "object.(", want: "object.("},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +112,10 @@ func TestFree(t *testing.T) {
 }
 
 func FuzzRewrite(f *testing.F) {
-	for _, text := range []string{"object.a.orValue(1)", "cel.bind(a, 1, a)", `"""'""" + r'\'`, "a ? b : c // d", "[1].map(x, x)[?0].orValue({'a': 1})"} {
+	for _, text := range []string{
+		"object.a.orValue(1)", "cel.bind(a, 1, a)", `"""'""" + r'\'`, "a ? b : c // d",
+		"[1].map(x, x)[?0].orValue({'a': 1})",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -44,23 +44,56 @@ func TestMatch(t *testing.T) {
 		match string
 		want  map[string]bool
 	}{
-		"everything":               {match: "{}", want: map[string]bool{pod: true, deployment: true, namespace: true, role: true}},
-		"a kind":                   {match: "{kinds: [{apiGroups: [''], kinds: [Pod]}]}", want: map[string]bool{pod: true, deployment: false, namespace: false}},
-		"a group":                  {match: "{kinds: [{apiGroups: [apps], kinds: ['*']}]}", want: map[string]bool{pod: false, deployment: true}},
-		"groups and kinds":         {match: "{kinds: [{apiGroups: ['', apps], kinds: [Pod, Deployment]}]}", want: map[string]bool{pod: true, deployment: true, namespace: false}},
-		"a kind of every group":    {match: "{kinds: [{apiGroups: ['*'], kinds: [Deployment]}]}", want: map[string]bool{pod: false, deployment: true}},
-		"Cluster":                  {match: "{scope: Cluster}", want: map[string]bool{pod: false, namespace: true, role: true}},
-		"Namespaced":               {match: "{scope: Namespaced}", want: map[string]bool{pod: true, namespace: false, role: false}},
-		"a namespace":              {match: "{namespaces: [shop]}", want: map[string]bool{pod: true, deployment: false, namespace: true, role: true}},
-		"a prefix":                 {match: "{namespaces: ['kube-*', shop]}", want: map[string]bool{pod: true, deployment: true, role: true}},
-		"another prefix":           {match: "{namespaces: ['kube-*']}", want: map[string]bool{pod: false, deployment: true, namespace: false, role: true}},
-		"an excluded namespace":    {match: "{excludedNamespaces: [shop]}", want: map[string]bool{pod: false, deployment: true, namespace: false, role: true}},
-		"an excluded suffix":       {match: "{excludedNamespaces: ['*op']}", want: map[string]bool{pod: false, deployment: true, namespace: false, role: true}},
-		"in and not in":            {match: "{namespaces: [shop, kube-apps], excludedNamespaces: ['kube-*']}", want: map[string]bool{pod: true, deployment: false}},
-		"labels":                   {match: "{labelSelector: {matchLabels: {tier: web}}}", want: map[string]bool{pod: true, deployment: false}},
-		"labels of the namespace":  {match: "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}}", want: map[string]bool{pod: true, deployment: false, role: true}},
-		"a name":                   {match: "{name: web}", want: map[string]bool{pod: false, deployment: true, generated: false}},
-		"a prefix of the name":     {match: "{name: 'web*'}", want: map[string]bool{pod: true, deployment: true, generated: true, namespace: false}},
+		"everything": {match: "{}", want: map[string]bool{pod: true, deployment: true, namespace: true, role: true}},
+		"a kind": {
+			match: "{kinds: [{apiGroups: [''], kinds: [Pod]}]}",
+			want:  map[string]bool{pod: true, deployment: false, namespace: false},
+		},
+		"a group": {
+			match: "{kinds: [{apiGroups: [apps], kinds: ['*']}]}",
+			want:  map[string]bool{pod: false, deployment: true},
+		},
+		"groups and kinds": {
+			match: "{kinds: [{apiGroups: ['', apps], kinds: [Pod, Deployment]}]}",
+			want:  map[string]bool{pod: true, deployment: true, namespace: false},
+		},
+		"a kind of every group": {
+			match: "{kinds: [{apiGroups: ['*'], kinds: [Deployment]}]}",
+			want:  map[string]bool{pod: false, deployment: true},
+		},
+		"Cluster":    {match: "{scope: Cluster}", want: map[string]bool{pod: false, namespace: true, role: true}},
+		"Namespaced": {match: "{scope: Namespaced}", want: map[string]bool{pod: true, namespace: false, role: false}},
+		"a namespace": {
+			match: "{namespaces: [shop]}",
+			want:  map[string]bool{pod: true, deployment: false, namespace: true, role: true},
+		},
+		"a prefix": {match: "{namespaces: ['kube-*', shop]}", want: map[string]bool{pod: true, deployment: true, role: true}},
+		"another prefix": {
+			match: "{namespaces: ['kube-*']}",
+			want:  map[string]bool{pod: false, deployment: true, namespace: false, role: true},
+		},
+		"an excluded namespace": {
+			match: "{excludedNamespaces: [shop]}",
+			want:  map[string]bool{pod: false, deployment: true, namespace: false, role: true},
+		},
+		"an excluded suffix": {
+			match: "{excludedNamespaces: ['*op']}",
+			want:  map[string]bool{pod: false, deployment: true, namespace: false, role: true},
+		},
+		"in and not in": {
+			match: "{namespaces: [shop, kube-apps], excludedNamespaces: ['kube-*']}",
+			want:  map[string]bool{pod: true, deployment: false},
+		},
+		"labels": {match: "{labelSelector: {matchLabels: {tier: web}}}", want: map[string]bool{pod: true, deployment: false}},
+		"labels of the namespace": {
+			match: "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}}",
+			want:  map[string]bool{pod: true, deployment: false, role: true},
+		},
+		"a name": {match: "{name: web}", want: map[string]bool{pod: false, deployment: true, generated: false}},
+		"a prefix of the name": {
+			match: "{name: 'web*'}",
+			want:  map[string]bool{pod: true, deployment: true, generated: true, namespace: false},
+		},
 		"a suffix of the name":     {match: "{name: '*-1'}", want: map[string]bool{pod: true, deployment: false, generated: false}},
 		"original objects":         {match: "{source: Original, kinds: [{kinds: [Pod]}]}", want: map[string]bool{pod: true, deployment: false}},
 		"groups without resources": {match: "{kinds: [{apiGroups: [example.com], kinds: [Pod]}]}", want: map[string]bool{pod: false}},
@@ -85,28 +118,102 @@ func TestMutators(t *testing.T) {
 	const set = "apiVersion: mutations.gatekeeper.sh/v1\nkind: ModifySet\nmetadata: {name: a}\nspec:\n  applyTo: [{groups: [''], versions: [v1], kinds: [Pod]}]\n"
 	const args = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [p, q, p]}, {name: b}]}\n"
 	tests := map[string]struct{ mutator, object, want string }{
-		"images":                   {mutator: image + "  location: 'spec.containers[name:*].image'\n  parameters: {assignDomain: registry.test, assignTag: ':1'}\n", want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: 'registry.test/a:1', imagePullPolicy: Never}, {name: b, image: 'registry.test/b:1'}]\n"},
-		"the image of one element": {mutator: image + "  location: 'spec.containers[name: b].image'\n  parameters: {assignPath: other}\n", want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: other}]\n"},
-		"an image with a test":     {mutator: image + "  location: 'spec.containers[name:*].image'\n  parameters: {assignTag: ':1', pathTests: [{subPath: 'spec.containers[name:*].image', condition: MustNotExist}]}\n", want: pod},
-		"no image":                 {mutator: image + "  location: 'spec.containers[name:*].image'\n  parameters: {assignDomain: registry.test, assignPath: app, assignTag: ':1'}\n", object: args, want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, image: 'registry.test/app:1', args: [p, q, p]}, {name: b, image: 'registry.test/app:1'}]}\n"},
-		"values are added":         {mutator: set + "  location: 'spec.containers[name:*].args'\n  parameters: {values: {fromList: [q, r]}}\n", object: args, want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [p, q, p, r]}, {name: b, args: [q, r]}]}\n"},
-		"values are removed":       {mutator: set + "  location: 'spec.containers[name:*].args'\n  parameters: {operation: prune, values: {fromList: [p, r]}}\n", object: args, want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [q]}, {name: b}]}\n"},
-		"a set with a test":        {mutator: set + "  location: 'spec.containers[name:*].args'\n  parameters: {operation: merge, values: {fromList: [r]}, pathTests: [{subPath: 'spec.containers[name:*].args', condition: MustExist}]}\n", object: args, want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [p, q, p, r]}, {name: b}]}\n"},
-		"a set in absent parents":  {mutator: set + "  location: 'spec.containers[name:*].securityContext.capabilities.drop'\n  parameters: {operation: merge, values: {fromList: [ALL]}}\n", object: args, want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [p, q, p], securityContext: {capabilities: {drop: [ALL]}}}, {name: b, securityContext: {capabilities: {drop: [ALL]}}}]}\n"},
-		"a set of the object":      {mutator: set + "  location: spec.securityContext.supplementalGroups\n  parameters: {values: {fromList: [7, 8]}}\n", object: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {securityContext: {supplementalGroups: [8]}}\n", want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {securityContext: {supplementalGroups: [8, 7]}}\n"},
-		"no set to remove from":    {mutator: set + "  location: spec.securityContext.supplementalGroups\n  parameters: {operation: prune, values: {fromList: [7]}}\n", object: args, want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {securityContext: {}, containers: [{name: a, args: [p, q, p]}, {name: b}]}\n"},
-		"no elements":              {mutator: set + "  location: 'spec.initContainers[name:*].args'\n  parameters: {values: {fromList: [p]}}\n", object: args, want: args},
-		"a field":                  {mutator: head + "  location: spec.terminationGracePeriodSeconds\n  parameters: {assign: {value: 9}}\n", want: pod + "  terminationGracePeriodSeconds: 9\n"},
-		"a new parent":             {mutator: head + "  location: spec.securityContext.runAsNonRoot\n  parameters: {assign: {value: true}}\n", want: pod + "  securityContext: {runAsNonRoot: true}\n"},
-		"all elements":             {mutator: head + "  location: 'spec.containers[name: *].imagePullPolicy'\n  parameters: {assign: {value: Always}}\n", want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Always}, {name: b, image: b, imagePullPolicy: Always}]\n"},
-		"elements without a value": {mutator: head + "  location: 'spec.containers[name:*].imagePullPolicy'\n  parameters: {assign: {value: Always}, pathTests: [{subPath: 'spec.containers[name:*].imagePullPolicy', condition: MustNotExist}]}\n", want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b, imagePullPolicy: Always}]\n"},
-		"no element":               {mutator: head + "  location: 'spec.initContainers[name:*].imagePullPolicy'\n  parameters: {assign: {value: Always}}\n", want: pod},
-		"one element":              {mutator: head + "  location: 'spec.containers[name: b].imagePullPolicy'\n  parameters: {assign: {value: Always}}\n", want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b, imagePullPolicy: Always}]\n"},
-		"a new element":            {mutator: head + "  location: 'spec.containers[name: c].image'\n  parameters: {assign: {value: c}}\n", want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}, {name: c, image: c}]\n"},
-		"a path that must exist":   {mutator: head + "  location: spec.securityContext.runAsNonRoot\n  parameters: {assign: {value: true}, pathTests: [{subPath: spec.securityContext, condition: MustExist}]}\n", want: pod},
-		"another kind":             {mutator: "apiVersion: mutations.gatekeeper.sh/v1\nkind: Assign\nmetadata: {name: a}\nspec:\n  applyTo: [{groups: [''], versions: [v1], kinds: [Service]}]\n  location: spec.x\n  parameters: {assign: {value: 9}}\n", want: pod},
-		"a label":                  {mutator: metadata + "  location: metadata.labels.team\n  parameters: {assign: {value: shop}}\n", want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, labels: {team: shop}}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}]\n"},
-		"the namespace":            {mutator: metadata + "  location: 'metadata.annotations.\"example.com/ns\"'\n  parameters: {assign: {fromMetadata: {field: namespace}}}\n", want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, annotations: {example.com/ns: shop}}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}]\n"},
+		"images": {
+			mutator: image + "  location: 'spec.containers[name:*].image'\n  parameters: {assignDomain: registry.test, assignTag: ':1'}\n",
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: 'registry.test/a:1', imagePullPolicy: Never}, {name: b, image: 'registry.test/b:1'}]\n",
+		},
+		"the image of one element": {
+			mutator: image + "  location: 'spec.containers[name: b].image'\n  parameters: {assignPath: other}\n",
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: other}]\n",
+		},
+		"an image with a test": {
+			mutator: image + "  location: 'spec.containers[name:*].image'\n  parameters: {assignTag: ':1', pathTests: [{subPath: 'spec.containers[name:*].image', condition: MustNotExist}]}\n",
+			want:    pod,
+		},
+		"no image": {
+			mutator: image + "  location: 'spec.containers[name:*].image'\n  parameters: {assignDomain: registry.test, assignPath: app, assignTag: ':1'}\n",
+			object:  args,
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, image: 'registry.test/app:1', args: [p, q, p]}, {name: b, image: 'registry.test/app:1'}]}\n",
+		},
+		"values are added": {
+			mutator: set + "  location: 'spec.containers[name:*].args'\n  parameters: {values: {fromList: [q, r]}}\n",
+			object:  args,
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [p, q, p, r]}, {name: b, args: [q, r]}]}\n",
+		},
+		"values are removed": {
+			mutator: set + "  location: 'spec.containers[name:*].args'\n  parameters: {operation: prune, values: {fromList: [p, r]}}\n",
+			object:  args,
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [q]}, {name: b}]}\n",
+		},
+		"a set with a test": {
+			mutator: set + "  location: 'spec.containers[name:*].args'\n  parameters: {operation: merge, values: {fromList: [r]}, pathTests: [{subPath: 'spec.containers[name:*].args', condition: MustExist}]}\n",
+			object:  args,
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [p, q, p, r]}, {name: b}]}\n",
+		},
+		"a set in absent parents": {
+			mutator: set + "  location: 'spec.containers[name:*].securityContext.capabilities.drop'\n  parameters: {operation: merge, values: {fromList: [ALL]}}\n",
+			object:  args,
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [p, q, p], securityContext: {capabilities: {drop: [ALL]}}}, {name: b, securityContext: {capabilities: {drop: [ALL]}}}]}\n",
+		},
+		"a set of the object": {
+			mutator: set + "  location: spec.securityContext.supplementalGroups\n  parameters: {values: {fromList: [7, 8]}}\n",
+			object:  "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {securityContext: {supplementalGroups: [8]}}\n",
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {securityContext: {supplementalGroups: [8, 7]}}\n",
+		},
+		"no set to remove from": {
+			mutator: set + "  location: spec.securityContext.supplementalGroups\n  parameters: {operation: prune, values: {fromList: [7]}}\n",
+			object:  args,
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {securityContext: {}, containers: [{name: a, args: [p, q, p]}, {name: b}]}\n",
+		},
+		"no elements": {
+			mutator: set + "  location: 'spec.initContainers[name:*].args'\n  parameters: {values: {fromList: [p]}}\n",
+			object:  args,
+			want:    args,
+		},
+		"a field": {
+			mutator: head + "  location: spec.terminationGracePeriodSeconds\n  parameters: {assign: {value: 9}}\n",
+			want:    pod + "  terminationGracePeriodSeconds: 9\n",
+		},
+		"a new parent": {
+			mutator: head + "  location: spec.securityContext.runAsNonRoot\n  parameters: {assign: {value: true}}\n",
+			want:    pod + "  securityContext: {runAsNonRoot: true}\n",
+		},
+		"all elements": {
+			mutator: head + "  location: 'spec.containers[name: *].imagePullPolicy'\n  parameters: {assign: {value: Always}}\n",
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Always}, {name: b, image: b, imagePullPolicy: Always}]\n",
+		},
+		"elements without a value": {
+			mutator: head + "  location: 'spec.containers[name:*].imagePullPolicy'\n  parameters: {assign: {value: Always}, pathTests: [{subPath: 'spec.containers[name:*].imagePullPolicy', condition: MustNotExist}]}\n",
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b, imagePullPolicy: Always}]\n",
+		},
+		"no element": {
+			mutator: head + "  location: 'spec.initContainers[name:*].imagePullPolicy'\n  parameters: {assign: {value: Always}}\n",
+			want:    pod,
+		},
+		"one element": {
+			mutator: head + "  location: 'spec.containers[name: b].imagePullPolicy'\n  parameters: {assign: {value: Always}}\n",
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b, imagePullPolicy: Always}]\n",
+		},
+		"a new element": {
+			mutator: head + "  location: 'spec.containers[name: c].image'\n  parameters: {assign: {value: c}}\n",
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}, {name: c, image: c}]\n",
+		},
+		"a path that must exist": {
+			mutator: head + "  location: spec.securityContext.runAsNonRoot\n  parameters: {assign: {value: true}, pathTests: [{subPath: spec.securityContext, condition: MustExist}]}\n",
+			want:    pod,
+		},
+		"another kind": {
+			mutator: "apiVersion: mutations.gatekeeper.sh/v1\nkind: Assign\nmetadata: {name: a}\nspec:\n  applyTo: [{groups: [''], versions: [v1], kinds: [Service]}]\n  location: spec.x\n  parameters: {assign: {value: 9}}\n",
+			want:    pod,
+		},
+		"a label": {
+			mutator: metadata + "  location: metadata.labels.team\n  parameters: {assign: {value: shop}}\n",
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, labels: {team: shop}}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}]\n",
+		},
+		"the namespace": {
+			mutator: metadata + "  location: 'metadata.annotations.\"example.com/ns\"'\n  parameters: {assign: {fromMetadata: {field: namespace}}}\n",
+			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, annotations: {example.com/ns: shop}}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}]\n",
+		},
 		"a label that exists": {mutator: metadata + "  location: metadata.labels.team\n  parameters: {assign: {value: shop}}\n",
 			object: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, labels: {team: search}}\n", want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, labels: {team: search}}\n"},
 	}
@@ -136,7 +243,8 @@ func TestMutators(t *testing.T) {
 
 // The parts of images are those of Gatekeeper, written here without regular expressions.
 func TestAssignImage(t *testing.T) {
-	images := []string{"", "a", "a:1", "a@sha256:" + strings.Repeat("0", 64), "a:1@sha256:" + strings.Repeat("0", 64), "a/b", "a/b/c:1", "registry.test/a", "registry.test:5000/a/b:1", "registry:5000/a",
+	images := []string{"", "a", "a:1", "a@sha256:" + strings.Repeat("0", 64), "a:1@sha256:" + strings.Repeat("0", 64),
+		"a/b", "a/b/c:1", "registry.test/a", "registry.test:5000/a/b:1", "registry:5000/a",
 		"localhost/a:1", "localhost:80/a", "localhostx/a", "/a", "a.b", "a.b:1", "a.b/c.d:e", "a:1/b", "a@b/c", ":1", "/", "registry.test/", "a//b.c:2"}
 	assigned := []string{"", "registry.test", "", "other/path", "", ":2"}
 	for i := 1; i < 8; i++ {
@@ -177,20 +285,62 @@ func assignedImage(image, domain, path, tag string) string {
 // What mutators have no exact counterpart for is left out with its field.
 func TestMutatorsLeftOut(t *testing.T) {
 	tests := map[string]struct{ kind, spec, want string }{
-		"an image without parts":         {kind: "AssignImage", spec: "location: 'spec.containers[name:*].image'", want: "spec.parameters.assignDomain"},
-		"a tag without a separator":      {kind: "AssignImage", spec: "location: 'spec.containers[name:*].image', parameters: {assignTag: latest}", want: "spec.parameters.assignTag"},
-		"a path with a registry":         {kind: "AssignImage", spec: "location: 'spec.containers[name:*].image', parameters: {assignPath: registry.test/a}", want: "spec.parameters.assignPath"},
-		"an image and a value":           {kind: "AssignImage", spec: "location: spec.image, parameters: {assignTag: ':1', assign: {value: a}}", want: "spec.parameters"},
-		"a set in a named element":       {kind: "ModifySet", spec: "location: 'spec.containers[name: a].args', parameters: {values: {fromList: [a]}}", want: "spec.location"},
-		"a set of metadata":              {kind: "ModifySet", spec: "location: metadata.finalizers, parameters: {values: {fromList: [a]}}", want: "spec.location"},
-		"a set of objects":               {kind: "ModifySet", spec: "location: spec.list, parameters: {values: {fromList: [{a: b}]}}", want: "spec.parameters.values.fromList[0]"},
-		"a value that is twice in a set": {kind: "ModifySet", spec: "location: spec.list, parameters: {values: {fromList: [a, a]}}", want: "spec.parameters.values.fromList[1]"},
-		"an unknown operation":           {kind: "ModifySet", spec: "location: spec.list, parameters: {operation: replace}", want: "spec.parameters.operation"},
-		"values of an Assign":            {kind: "Assign", spec: "location: spec.list, parameters: {assign: {value: a}, values: {fromList: [a]}}", want: "spec.parameters"},
+		"an image without parts": {
+			kind: "AssignImage",
+			spec: "location: 'spec.containers[name:*].image'",
+			want: "spec.parameters.assignDomain",
+		},
+		"a tag without a separator": {
+			kind: "AssignImage",
+			spec: "location: 'spec.containers[name:*].image', parameters: {assignTag: latest}",
+			want: "spec.parameters.assignTag",
+		},
+		"a path with a registry": {
+			kind: "AssignImage",
+			spec: "location: 'spec.containers[name:*].image', parameters: {assignPath: registry.test/a}",
+			want: "spec.parameters.assignPath",
+		},
+		"an image and a value": {
+			kind: "AssignImage",
+			spec: "location: spec.image, parameters: {assignTag: ':1', assign: {value: a}}",
+			want: "spec.parameters",
+		},
+		"a set in a named element": {
+			kind: "ModifySet",
+			spec: "location: 'spec.containers[name: a].args', parameters: {values: {fromList: [a]}}",
+			want: "spec.location",
+		},
+		"a set of metadata": {
+			kind: "ModifySet",
+			spec: "location: metadata.finalizers, parameters: {values: {fromList: [a]}}",
+			want: "spec.location",
+		},
+		"a set of objects": {
+			kind: "ModifySet",
+			spec: "location: spec.list, parameters: {values: {fromList: [{a: b}]}}",
+			want: "spec.parameters.values.fromList[0]",
+		},
+		"a value that is twice in a set": {
+			kind: "ModifySet",
+			spec: "location: spec.list, parameters: {values: {fromList: [a, a]}}",
+			want: "spec.parameters.values.fromList[1]",
+		},
+		"an unknown operation": {
+			kind: "ModifySet",
+			spec: "location: spec.list, parameters: {operation: replace}",
+			want: "spec.parameters.operation",
+		},
+		"values of an Assign": {
+			kind: "Assign",
+			spec: "location: spec.list, parameters: {assign: {value: a}, values: {fromList: [a]}}",
+			want: "spec.parameters",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			objects, err := load.Text(t.Context(), "in.yaml", []byte("apiVersion: mutations.gatekeeper.sh/v1\nkind: "+tt.kind+"\nmetadata: {name: a}\nspec: {applyTo: [{groups: [''], versions: [v1], kinds: [Pod]}], "+tt.spec+"}\n"))
+			objects, err := load.Text(t.Context(), "in.yaml",
+				[]byte("apiVersion: mutations.gatekeeper.sh/v1\nkind: "+tt.kind+
+					"\nmetadata: {name: a}\nspec: {applyTo: [{groups: [''], versions: [v1], kinds: [Pod]}], "+tt.spec+"}\n"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -211,7 +361,11 @@ func convertText(t *testing.T, text string) *offline.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	converted, err := Source().Convert(&conversion.Input{Objects: objects, All: objects, Options: conversion.Options{Params: conversion.ParamsConstants}})
+	converted, err := Source().Convert(&conversion.Input{
+		Objects: objects,
+		All:     objects,
+		Options: conversion.Options{Params: conversion.ParamsConstants},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,9 +414,15 @@ func TestParseLocation(t *testing.T) {
 		want      []locationNode
 		wantError bool
 	}{
-		"fields":        {text: "spec.a.b", want: []locationNode{{name: "spec"}, {name: "a"}, {name: "b"}}},
-		"a wildcard":    {text: "spec.a[name: *].b", want: []locationNode{{name: "spec"}, {name: "a", key: "name", value: "*"}, {name: "b"}}},
-		"a value":       {text: `spec.a["name":'x y'].b`, want: []locationNode{{name: "spec"}, {name: "a", key: "name", value: "x y"}, {name: "b"}}},
+		"fields": {text: "spec.a.b", want: []locationNode{{name: "spec"}, {name: "a"}, {name: "b"}}},
+		"a wildcard": {
+			text: "spec.a[name: *].b",
+			want: []locationNode{{name: "spec"}, {name: "a", key: "name", value: "*"}, {name: "b"}},
+		},
+		"a value": {
+			text: `spec.a["name":'x y'].b`,
+			want: []locationNode{{name: "spec"}, {name: "a", key: "name", value: "x y"}, {name: "b"}},
+		},
 		"quotes":        {text: `metadata.labels."a.b/c"`, want: []locationNode{{name: "metadata"}, {name: "labels"}, {name: "a.b/c"}}},
 		"at the end":    {text: "spec.a[name: *]", want: []locationNode{{name: "spec"}, {name: "a", key: "name", value: "*"}}},
 		"empty":         {wantError: true},

@@ -39,7 +39,8 @@ spec:
 	if len(converted) != 1 || len(converted[0].Rows) != 1 {
 		t.Fatalf("got %v, want one row", converted)
 	}
-	if row := converted[0].Rows[0]; row.Outcome != conversion.LeftOut || !strings.HasPrefix(row.Alternative, "use the policy external-ips of Ostiary's library") {
+	if row := converted[0].Rows[0]; row.Outcome != conversion.LeftOut ||
+		!strings.HasPrefix(row.Alternative, "use the policy external-ips of Ostiary's library") {
 		t.Errorf("got %s: %s, want it left out with the policy external-ips", row.Outcome, row.Alternative)
 	}
 }

@@ -36,7 +36,10 @@ spec:
 	for _, r := range converted[0].Rows {
 		got = append(got, string(r.Outcome)+" "+r.Rule)
 	}
-	want := []string{"changed spec.podTemplates", "changed spec.ratchet", "changed spec.validations[0].name", "changed spec.validations[1].ratchet", "changed spec.audit"}
+	want := []string{
+		"changed spec.podTemplates", "changed spec.ratchet", "changed spec.validations[0].name",
+		"changed spec.validations[1].ratchet", "changed spec.audit",
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}

@@ -38,7 +38,8 @@ func TestRoundTrip(t *testing.T) {
 			back := fromNative(t, written)
 			count[written[0].Kind]++
 			got := back.Policy()
-			if diff := cmp.Diff(want.Spec, got.Spec, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(v1alpha1.WebhookPolicySpec{}, "AllowCriticalResources")); diff != "" {
+			if diff := cmp.Diff(want.Spec, got.Spec, cmpopts.EquateEmpty(),
+				cmpopts.IgnoreFields(v1alpha1.WebhookPolicySpec{}, "AllowCriticalResources")); diff != "" {
 				t.Fatalf("policy %d (-generated +converted):\n%s", i, diff)
 			}
 			again := toNative(t, got)
@@ -65,7 +66,10 @@ func TestRoundTrip(t *testing.T) {
 func split(number int, spec v1alpha1.WebhookPolicySpec) (out []*v1alpha1.WebhookPolicy) {
 	name := fmt.Sprintf("p%d", number)
 	add := func(change func(*v1alpha1.WebhookPolicySpec)) {
-		p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"number": fmt.Sprint(number)}}, Spec: *spec.DeepCopy()}
+		p := &v1alpha1.WebhookPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"number": fmt.Sprint(number)}},
+			Spec:       *spec.DeepCopy(),
+		}
 		p.Spec.Bindings = p.Spec.EffectiveBindings()
 		for i := range p.Spec.Bindings {
 			p.Spec.Bindings[i].Name = conversion.Label(fmt.Sprintf("%s.%s", name, p.Spec.Bindings[i].Name))
@@ -199,8 +203,10 @@ func TestDecideAlike(t *testing.T) {
 		t.Errorf("%s: %s\n%s", d.Assertion, d.Text, strings.Join(d.Why, "\n"))
 	}
 	t.Logf("%d of %d decisions agree, %d have an effect, %d are skipped", got.Agree, got.Total, got.Effects, len(got.Skipped))
-	if got.Agree != got.Total || got.Total < policies || got.Effects < policies/4 || got.Total-got.Effects < policies/4 || len(got.Skipped) > policies/2 {
-		t.Errorf("got %d of %d, %d with an effect and %d skipped: want all, many and of both kinds", got.Agree, got.Total, got.Effects, len(got.Skipped))
+	if got.Agree != got.Total || got.Total < policies || got.Effects < policies/4 ||
+		got.Total-got.Effects < policies/4 || len(got.Skipped) > policies/2 {
+		t.Errorf("got %d of %d, %d with an effect and %d skipped: want all, many and of both kinds", got.Agree, got.Total,
+			got.Effects, len(got.Skipped))
 	}
 }
 

@@ -39,7 +39,8 @@ func maybe[T any](a *author, make func() T) *T {
 }
 
 func (a *author) truth() string {
-	all := []string{"true", "false", "has(object.metadata.labels)", "object.metadata.name != 'web'", "object.metadata.?labels[?'team'].orValue('') == 'shop'",
+	all := []string{"true", "false", "has(object.metadata.labels)", "object.metadata.name != 'web'",
+		"object.metadata.?labels[?'team'].orValue('') == 'shop'",
 		"request.operation == 'CREATE'", "object.spec.nope == 1", "request.userInfo.username == \"developer\"", "!has(object.spec) || object.spec != null\n  && true // always"}
 	if a.params {
 		all = append(all, "params.data.mode == 'plain'", "params == null")
@@ -73,7 +74,8 @@ func (a *author) spec() v1alpha1.WebhookPolicySpec {
 		})
 	}
 	if len(s.Mutations) == 0 || a.IntN(3) == 0 {
-		s.Validations = v1alpha1.ValidationsOf(append(some(a, 2, func(int) admissionregistrationv1.Validation { return a.validation() }), a.validation()))
+		s.Validations = v1alpha1.ValidationsOf(append(some(a, 2,
+			func(int) admissionregistrationv1.Validation { return a.validation() }), a.validation()))
 		s.AuditAnnotations = some(a, 2, func(i int) admissionregistrationv1.AuditAnnotation {
 			return admissionregistrationv1.AuditAnnotation{Key: fmt.Sprintf("a%d", i), ValueExpression: a.text()}
 		})
@@ -93,22 +95,30 @@ func (a *author) validation() admissionregistrationv1.Validation {
 
 func (a *author) mutation() admissionregistrationv1.Mutation {
 	if a.IntN(2) == 0 {
-		return admissionregistrationv1.Mutation{PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{
-			Expression: pick(a, `[JSONPatch{op: "add", path: "/metadata/labels", value: {"a": "b"}}]`, `[JSONPatch{op: "remove", path: "/spec/nope"}]`, "[]")}}
+		return admissionregistrationv1.Mutation{PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+			JSONPatch: &admissionregistrationv1.JSONPatch{
+				Expression: pick(a, `[JSONPatch{op: "add", path: "/metadata/labels", value: {"a": "b"}}]`,
+					`[JSONPatch{op: "remove", path: "/spec/nope"}]`, "[]")}}
 	}
-	return admissionregistrationv1.Mutation{PatchType: admissionregistrationv1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
-		Expression: pick(a, `Object{metadata: Object.metadata{labels: {"added": "yes"}}}`, `Object{metadata: Object.metadata{annotations: {"name": object.metadata.name}}}`)}}
+	return admissionregistrationv1.Mutation{PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
+		ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
+			Expression: pick(a, `Object{metadata: Object.metadata{labels: {"added": "yes"}}}`,
+				`Object{metadata: Object.metadata{annotations: {"name": object.metadata.name}}}`)}}
 }
 
 func (a *author) binding(i int) v1alpha1.Binding {
 	b := v1alpha1.Binding{Name: fmt.Sprintf("b%d", i), ValidationActions: pick(a,
-		[]admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny, admissionregistrationv1.Audit},
-		[]admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit})}
+		[]admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		[]admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny, admissionregistrationv1.Audit},
+		[]admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn},
+		[]admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit})}
 	if a.IntN(2) == 0 {
 		b.MatchResources = a.match(false)
 	}
 	if a.params && a.IntN(4) > 0 {
-		b.ParamRef = &admissionregistrationv1.ParamRef{ParameterNotFoundAction: new(pick(a, admissionregistrationv1.AllowAction, admissionregistrationv1.DenyAction))}
+		b.ParamRef = &admissionregistrationv1.ParamRef{
+			ParameterNotFoundAction: new(pick(a, admissionregistrationv1.AllowAction, admissionregistrationv1.DenyAction)),
+		}
 		if a.IntN(3) == 0 {
 			b.ParamRef.Selector = a.selector()
 		} else {
@@ -139,11 +149,17 @@ func (a *author) match(rules bool) *admissionregistrationv1.MatchResources {
 }
 
 func (a *author) rule() (r admissionregistrationv1.NamedRuleWithOperations) {
-	all := [][3]string{{"", "v1", "pods"}, {"", "v1", "configmaps"}, {"apps", "v1", "deployments"}, {"", "v1", "*"}, {"apps", "*", "deployments/scale"}}
+	all := [][3]string{
+		{"", "v1", "pods"}, {"", "v1", "configmaps"}, {"apps", "v1", "deployments"}, {"", "v1", "*"},
+		{"apps", "*", "deployments/scale"},
+	}
 	t := pick(a, all...)
 	r.APIGroups, r.APIVersions, r.Resources = []string{t[0]}, []string{t[1]}, []string{t[2]}
 	r.Operations = pick(a, []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
-		[]admissionregistrationv1.OperationType{admissionregistrationv1.Create}, []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete})
+		[]admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		[]admissionregistrationv1.OperationType{
+			admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete,
+		})
 	r.Scope = maybe(a, func() admissionregistrationv1.ScopeType {
 		return pick(a, admissionregistrationv1.AllScopes, admissionregistrationv1.NamespacedScope)
 	})
@@ -155,6 +171,14 @@ func (a *author) rule() (r admissionregistrationv1.NamedRuleWithOperations) {
 
 func (a *author) selector() *metav1.LabelSelector {
 	return pick(a, &metav1.LabelSelector{MatchLabels: map[string]string{"team": "shop"}},
-		&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"yes", "1"}}}},
-		&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpExists}}})
+		&metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "team", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"yes", "1"}},
+			},
+		},
+		&metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpExists},
+			},
+		})
 }

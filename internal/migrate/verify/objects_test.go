@@ -35,7 +35,8 @@ const objectsToCompare = `{apiVersion: v1, kind: Namespace, metadata: {name: sho
 // rules matches CREATE and UPDATE of a resource, except in the namespace that is exempt from
 // Ostiary.
 func rules(group, resource string) string {
-	return "  matchConstraints:\n    resourceRules: [{apiGroups: ['" + group + "'], apiVersions: [v1], resources: [" + resource + "], operations: [CREATE, UPDATE]}]\n" +
+	return "  matchConstraints:\n    resourceRules: [{apiGroups: ['" + group + "'], apiVersions: [v1], resources: [" +
+		resource + "], operations: [CREATE, UPDATE]}]\n" +
 		"    namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}\n"
 }
 
@@ -68,25 +69,80 @@ func compared() map[string]struct {
 		source string
 		total  int
 	}{
-		"deny":            {source: validatingText(rules("", "pods")+team, "validationActions: [Deny]"), total: 6},
-		"deny and audit":  {source: validatingText(rules("", "pods")+team, "validationActions: [Deny, Audit]"), total: 6},
-		"warn and audit":  {source: validatingText(rules("", "pods")+team, "validationActions: [Warn, Audit]"), total: 6},
-		"a custom kind":   {source: validatingText(rules("example.com", "widgets")+`  validations: [{expression: "object.spec.size < 3", reason: Forbidden}]`+"\n", "validationActions: [Deny]"), total: 2},
-		"an error":        {source: validatingText(rules("", "pods")+`  validations: [{expression: "object.spec.hostNetwork == false"}]`+"\n", "validationActions: [Deny]"), total: 6},
-		"an ignored one":  {source: validatingText(rules("", "pods")+"  failurePolicy: Ignore\n"+`  validations: [{expression: "object.spec.hostNetwork == false"}]`+"\n", "validationActions: [Deny]"), total: 6},
-		"a condition":     {source: validatingText(rules("", "pods")+`  matchConditions: [{name: c, expression: "object.metadata.name == 'bad'"}]`+"\n"+team, "validationActions: [Deny]"), total: 6},
-		"a binding":       {source: validatingText(rules("", "pods")+team, "validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {tier: prod}}}"), total: 6},
-		"namespaceObject": {source: validatingText(rules("", "pods")+`  validations: [{expression: "has(namespaceObject.metadata.labels.tier)"}]`+"\n", "validationActions: [Deny]"), total: 6},
-		"DELETE":          {source: validatingText(strings.Replace(rules("", "pods"), "CREATE, UPDATE", "DELETE", 1)+`  validations: [{expression: "oldObject.metadata.name != 'bad' && request.operation == 'DELETE'"}]`+"\n", "validationActions: [Deny]"), total: 3},
-		"params": {source: validatingText(rules("", "pods")+"  paramKind: {apiVersion: v1, kind: ConfigMap}\n"+`  variables: [{name: team, expression: "object.metadata.?labels[?'team'].orValue('')"}]`+"\n"+
+		"deny":           {source: validatingText(rules("", "pods")+team, "validationActions: [Deny]"), total: 6},
+		"deny and audit": {source: validatingText(rules("", "pods")+team, "validationActions: [Deny, Audit]"), total: 6},
+		"warn and audit": {source: validatingText(rules("", "pods")+team, "validationActions: [Warn, Audit]"), total: 6},
+		"a custom kind": {
+			source: validatingText(rules("example.com",
+				"widgets")+`  validations: [{expression: "object.spec.size < 3", reason: Forbidden}]`+"\n",
+				"validationActions: [Deny]"),
+			total: 2,
+		},
+		"an error": {
+			source: validatingText(rules("", "pods")+`  validations: [{expression: "object.spec.hostNetwork == false"}]`+"\n",
+				"validationActions: [Deny]"),
+			total: 6,
+		},
+		"an ignored one": {
+			source: validatingText(rules("",
+				"pods")+"  failurePolicy: Ignore\n"+`  validations: [{expression: "object.spec.hostNetwork == false"}]`+"\n",
+				"validationActions: [Deny]"),
+			total: 6,
+		},
+		"a condition": {
+			source: validatingText(rules("",
+				"pods")+`  matchConditions: [{name: c, expression: "object.metadata.name == 'bad'"}]`+"\n"+team,
+				"validationActions: [Deny]"),
+			total: 6,
+		},
+		"a binding": {
+			source: validatingText(rules("", "pods")+team,
+				"validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {tier: prod}}}"),
+			total: 6,
+		},
+		"namespaceObject": {
+			source: validatingText(rules("",
+				"pods")+`  validations: [{expression: "has(namespaceObject.metadata.labels.tier)"}]`+"\n",
+				"validationActions: [Deny]"),
+			total: 6,
+		},
+		"DELETE": {
+			source: validatingText(strings.Replace(rules("", "pods"), "CREATE, UPDATE", "DELETE",
+				1)+`  validations: [{expression: "oldObject.metadata.name != 'bad' && request.operation == 'DELETE'"}]`+"\n",
+				"validationActions: [Deny]"),
+			total: 3,
+		},
+		"params": {source: validatingText(rules("",
+			"pods")+"  paramKind: {apiVersion: v1, kind: ConfigMap}\n"+
+			`  variables: [{name: team, expression: "object.metadata.?labels[?'team'].orValue('')"}]`+"\n"+
 			`  validations: [{expression: "variables.team in params.data.teams.split(',')", messageExpression: "'no team ' + variables.team"}]`+"\n"+`  auditAnnotations: [{key: team, valueExpression: "variables.team"}]`+"\n",
 			"validationActions: [Deny, Audit], paramRef: {name: teams, namespace: shop, parameterNotFoundAction: Deny}"), total: 6},
-		"absent params":          {source: validatingText(rules("", "pods")+"  paramKind: {apiVersion: v1, kind: ConfigMap}\n"+team, "validationActions: [Deny], paramRef: {name: absent, parameterNotFoundAction: Deny}"), total: 6},
-		"a configuration":        {source: mutatingText(rules("", "pods") + `  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{metadata: Object.metadata{labels: {'seen': object.metadata.name}}}"}}]` + "\n"), total: 6},
-		"JSON patches":           {source: mutatingText(rules("", "pods") + `  mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'add', path: '/spec/hostPID', value: true}, JSONPatch{op: 'add', path: '/spec/containers/-', value: Object.spec.containers{name: 'log', image: 'log'}}]"}}]` + "\n"), total: 6},
-		"a failed patch":         {source: mutatingText(rules("", "pods") + `  mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'remove', path: '/spec/hostNetwork'}]"}}]` + "\n"), total: 6},
-		"Kyverno":                {source: kyvernoHead + "  validationActions: [Deny]\n" + rules("", "pods") + team, total: 6},
-		"Kyverno in a namespace": {source: strings.Replace(strings.Replace(kyvernoHead, "kind: V", "kind: NamespacedV", 1), "{name: p}", "{name: p, namespace: shop}", 1) + "  validationActions: [Audit]\n" + rules("", "pods") + team, total: 4},
+		"absent params": {
+			source: validatingText(rules("", "pods")+"  paramKind: {apiVersion: v1, kind: ConfigMap}\n"+team,
+				"validationActions: [Deny], paramRef: {name: absent, parameterNotFoundAction: Deny}"),
+			total: 6,
+		},
+		"a configuration": {
+			source: mutatingText(rules("",
+				"pods") + `  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{metadata: Object.metadata{labels: {'seen': object.metadata.name}}}"}}]` + "\n"),
+			total: 6,
+		},
+		"JSON patches": {
+			source: mutatingText(rules("",
+				"pods") + `  mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'add', path: '/spec/hostPID', value: true}, JSONPatch{op: 'add', path: '/spec/containers/-', value: Object.spec.containers{name: 'log', image: 'log'}}]"}}]` + "\n"),
+			total: 6,
+		},
+		"a failed patch": {
+			source: mutatingText(rules("",
+				"pods") + `  mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'remove', path: '/spec/hostNetwork'}]"}}]` + "\n"),
+			total: 6,
+		},
+		"Kyverno": {source: kyvernoHead + "  validationActions: [Deny]\n" + rules("", "pods") + team, total: 6},
+		"Kyverno in a namespace": {
+			source: strings.Replace(strings.Replace(kyvernoHead, "kind: V", "kind: NamespacedV", 1), "{name: p}",
+				"{name: p, namespace: shop}", 1) + "  validationActions: [Audit]\n" + rules("", "pods") + team,
+			total: 4,
+		},
 		"Kyverno's mutation": {source: strings.Replace(kyvernoHead, "Validating", "Mutating", 1) + rules("", "pods") +
 			`  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{spec: Object.spec{dnsPolicy: 'None'}}"}}]` + "\n", total: 6},
 		"Gatekeeper": {source: gatekeeperText(`{variables: [{name: team, expression: "variables.anyObject.metadata.?labels[?'team'].orValue('')"}], validations: [{expression: "variables.team == variables.params.team", messageExpression: "'no team ' + variables.team"}]}`,
@@ -115,24 +171,42 @@ func TestObjectsDiffer(t *testing.T) {
 		change func(*v1alpha1.WebhookPolicySpec)
 		want   []Difference
 	}{
-		"an expression": {source: team, change: func(s *v1alpha1.WebhookPolicySpec) { s.Validations[0].Expression = "object.metadata.name == 'bad'" }, want: []Difference{
-			{Assertion: "CREATE Pod shop/good", Text: "the source allows it, and the result denies it with 422 Invalid: set the team; audits validation 0 for [Deny Audit]: set the team",
-				Why: []string{`p spec.validations[0].expression: object.metadata.name == 'bad' is false, with object.metadata.name = "good"`}},
-			{Assertion: "CREATE Pod shop/bad", Text: "the source denies it with 422 Invalid: set the team; audits validation 0 for [Deny Audit]: set the team, and the result allows it",
-				Why: []string{"p spec.validations[0].expression is true"}},
-		}},
+		"an expression": {source: team,
+			change: func(s *v1alpha1.WebhookPolicySpec) { s.Validations[0].Expression = "object.metadata.name == 'bad'" },
+			want: []Difference{
+				{Assertion: "CREATE Pod shop/good",
+					Text: "the source allows it, and the result denies it with 422 Invalid: set the team; audits validation 0 for [Deny Audit]: set the team",
+					Why: []string{
+						`p spec.validations[0].expression: object.metadata.name == 'bad' is false, with object.metadata.name = "good"`,
+					}},
+				{Assertion: "CREATE Pod shop/bad",
+					Text: "the source denies it with 422 Invalid: set the team; audits validation 0 for [Deny Audit]: set the team, and the result allows it",
+					Why:  []string{"p spec.validations[0].expression is true"}},
+			}},
 		"an action": {source: team, change: func(s *v1alpha1.WebhookPolicySpec) {
 			s.Bindings[0].ValidationActions = s.Bindings[0].ValidationActions[1:]
 		}, want: []Difference{
-			{Assertion: "CREATE Pod shop/bad", Text: "the source denies it with 422 Invalid: set the team; audits validation 0 for [Deny Audit]: set the team, and the result allows it; audits validation 0 for [Audit]: set the team",
-				Why: []string{`p spec.validations[0].expression: object.metadata.?labels[?'team'].orValue('') == 'shop' is false, with object.metadata.?labels[?"team"].orValue("") = "other"`}},
+			{Assertion: "CREATE Pod shop/bad",
+				Text: "the source denies it with 422 Invalid: set the team; audits validation 0 for [Deny Audit]: set the team, and the result allows it; audits validation 0 for [Audit]: set the team",
+				Why: []string{
+					`p spec.validations[0].expression: object.metadata.?labels[?'team'].orValue('') == 'shop' is false, with object.metadata.?labels[?"team"].orValue("") = "other"`,
+				}},
 		}},
 		"an exempt namespace": {source: validatingText("  matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\n  validations: [{expression: 'object.metadata.name != \"system\"', message: denied}]\n", "validationActions: [Deny]"),
-			want: []Difference{{Assertion: "CREATE Pod kube-system/system", Text: "the source denies it with 422 Invalid: denied, and the result allows it", Why: []string{"p is not evaluated: the namespace kube-system is exempt from every policy"}}}},
+			want: []Difference{
+				{
+					Assertion: "CREATE Pod kube-system/system",
+					Text:      "the source denies it with 422 Invalid: denied, and the result allows it",
+					Why:       []string{"p is not evaluated: the namespace kube-system is exempt from every policy"},
+				},
+			}},
 		"a mutation": {source: compared()["a configuration"].source, change: func(s *v1alpha1.WebhookPolicySpec) {
 			s.Mutations[0].ApplyConfiguration.Expression = "Object{metadata: Object.metadata{labels: {'seen': 'good'}}}"
 		}, want: []Difference{
-			{Assertion: "CREATE Pod shop/bad", Text: `the source allows it; changes {"metadata":{"labels":{"seen":"bad"}}}, and the result allows it; changes {"metadata":{"labels":{"seen":"good"}}}`},
+			{
+				Assertion: "CREATE Pod shop/bad",
+				Text:      `the source allows it; changes {"metadata":{"labels":{"seen":"bad"}}}, and the result allows it; changes {"metadata":{"labels":{"seen":"good"}}}`,
+			},
 		}},
 	}
 	for name, tt := range tests {
@@ -163,12 +237,33 @@ func TestObjectsDiffer(t *testing.T) {
 func TestObjectsSkipped(t *testing.T) {
 	const pods = "  matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\n"
 	tests := map[string]struct{ source, want string }{
-		"workloads":          {source: kyvernoHead + pods + "  validations: [{expression: 'true'}]\n", want: "3 requests about workloads: Kyverno decides about them with rules that it generates"},
-		"the authorizer":     {source: validatingText(pods+"  validations: [{expression: 'authorizer.path(\"/x\").check(\"get\").allowed()'}]\n", "validationActions: [Deny]"), want: "it asks the authorizer: write a PolicyTest with its answers"},
-		"no binding":         {source: strings.Split(validatingText(pods+"  validations: [{expression: 'true'}]\n", ""), "---\n")[0], want: "no binding of the input names the policy, so it has no effect"},
-		"Kyverno's CEL":      {source: kyvernoHead + rules("", "pods") + "  validations: [{expression: \"object.metadata.labels.orValue({}) != {}\"}]\n", want: "the CEL of Kyverno evaluates spec.validations[0].expression in another way than that of Kubernetes"},
-		"namespaceObject":    {source: kyvernoHead + rules("", "pods") + "  matchConditions: [{name: c, expression: 'has(namespaceObject.metadata)'}]\n  validations: [{expression: 'true'}]\n", want: "spec.matchConditions[0].expression reads namespaceObject, which only Kyverno has there"},
-		"not written in CEL": {source: "apiVersion: mutations.gatekeeper.sh/v1\nkind: AssignMetadata\nmetadata: {name: a}\nspec: {location: metadata.labels.a, parameters: {assign: {value: b}}}\n", want: "only sources in CEL are compared"},
+		"workloads": {
+			source: kyvernoHead + pods + "  validations: [{expression: 'true'}]\n",
+			want:   "3 requests about workloads: Kyverno decides about them with rules that it generates",
+		},
+		"the authorizer": {
+			source: validatingText(pods+"  validations: [{expression: 'authorizer.path(\"/x\").check(\"get\").allowed()'}]\n",
+				"validationActions: [Deny]"),
+			want: "it asks the authorizer: write a PolicyTest with its answers",
+		},
+		"no binding": {
+			source: strings.Split(validatingText(pods+"  validations: [{expression: 'true'}]\n", ""), "---\n")[0],
+			want:   "no binding of the input names the policy, so it has no effect",
+		},
+		"Kyverno's CEL": {
+			source: kyvernoHead + rules("",
+				"pods") + "  validations: [{expression: \"object.metadata.labels.orValue({}) != {}\"}]\n",
+			want: "the CEL of Kyverno evaluates spec.validations[0].expression in another way than that of Kubernetes",
+		},
+		"namespaceObject": {
+			source: kyvernoHead + rules("",
+				"pods") + "  matchConditions: [{name: c, expression: 'has(namespaceObject.metadata)'}]\n  validations: [{expression: 'true'}]\n",
+			want: "spec.matchConditions[0].expression reads namespaceObject, which only Kyverno has there",
+		},
+		"not written in CEL": {
+			source: "apiVersion: mutations.gatekeeper.sh/v1\nkind: AssignMetadata\nmetadata: {name: a}\nspec: {location: metadata.labels.a, parameters: {assign: {value: b}}}\n",
+			want:   "only sources in CEL are compared",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

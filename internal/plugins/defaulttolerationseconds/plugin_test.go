@@ -29,12 +29,28 @@ func TestSeconds(t *testing.T) {
 		"beside another":                     {config: fast, list: other + "," + native, want: other + "," + notReady + "," + unreachable},
 		"one of the author's":                {config: fast, list: long + "," + toleration("unreachable", 300), want: long + "," + unreachable},
 		"one of the author's, alone":         {config: fast, list: long, want: long + "," + unreachable},
-		"both of the author's":               {config: fast, list: long + "," + toleration("unreachable", 700), want: long + "," + toleration("unreachable", 700)},
-		"for all effects":                    {config: fast, list: `{"key":"node.kubernetes.io/unreachable","operator":"Exists"}`, want: `{"key":"node.kubernetes.io/unreachable","operator":"Exists"},` + notReady},
-		"for everything":                     {config: fast, list: `{"operator":"Exists"}`, want: `{"operator":"Exists"}`},
-		"of a DaemonSet":                     {config: fast, list: `{"effect":"NoExecute","key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute","key":"node.kubernetes.io/unreachable","operator":"Exists"}`, want: `{"effect":"NoExecute","key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute","key":"node.kubernetes.io/unreachable","operator":"Exists"}`},
-		"other seconds of the API server":    {config: "{apiServerSeconds: 700, defaultNotReadyTolerationSeconds: 30}", list: long + "," + toleration("unreachable", 10), want: notReady + "," + toleration("unreachable", 10)},
-		"none is replaced on update":         {config: fast, list: native, update: true, want: native},
+		"both of the author's": {
+			config: fast,
+			list:   long + "," + toleration("unreachable", 700),
+			want:   long + "," + toleration("unreachable", 700),
+		},
+		"for all effects": {
+			config: fast,
+			list:   `{"key":"node.kubernetes.io/unreachable","operator":"Exists"}`,
+			want:   `{"key":"node.kubernetes.io/unreachable","operator":"Exists"},` + notReady,
+		},
+		"for everything": {config: fast, list: `{"operator":"Exists"}`, want: `{"operator":"Exists"}`},
+		"of a DaemonSet": {
+			config: fast,
+			list:   `{"effect":"NoExecute","key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute","key":"node.kubernetes.io/unreachable","operator":"Exists"}`,
+			want:   `{"effect":"NoExecute","key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute","key":"node.kubernetes.io/unreachable","operator":"Exists"}`,
+		},
+		"other seconds of the API server": {
+			config: "{apiServerSeconds: 700, defaultNotReadyTolerationSeconds: 30}",
+			list:   long + "," + toleration("unreachable", 10),
+			want:   notReady + "," + toleration("unreachable", 10),
+		},
+		"none is replaced on update": {config: fast, list: native, update: true, want: native},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

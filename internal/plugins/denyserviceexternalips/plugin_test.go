@@ -36,7 +36,8 @@ func TestExternalIPs(t *testing.T) {
 			if tc.before != "" {
 				r.Operation, r.OldObject = admissionv1.Update, service(tc.before)
 			}
-			if got := plugintest.Ask(t, "plugin: {name: DenyServiceExternalIPs}", r, policy.Environment{}); got.Message != tc.want || tc.want != "" && got.Code != 403 {
+			if got := plugintest.Ask(t, "plugin: {name: DenyServiceExternalIPs}", r,
+				policy.Environment{}); got.Message != tc.want || tc.want != "" && got.Code != 403 {
 				t.Errorf("%d %q, want %q", got.Code, got.Message, tc.want)
 			}
 		})

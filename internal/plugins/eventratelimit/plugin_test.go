@@ -111,10 +111,16 @@ func TestMessages(t *testing.T) {
 		limits []string
 		want   string
 	}{
-		"server":    {[]string{"Server"}, "Too many requests: limit reached on type Server for key "},
-		"namespace": {[]string{"Namespace"}, "Too many requests: limit reached on type Namespace for key shop"},
-		"object":    {[]string{"SourceAndObject"}, "Too many requests: limit reached on type SourceAndObject for key chPodshopweb1v1"},
-		"several":   {[]string{"Namespace", "User"}, "Too many requests: [limit reached on type Namespace for key shop, limit reached on type User for key u]"},
+		"server":    {limits: []string{"Server"}, want: "Too many requests: limit reached on type Server for key "},
+		"namespace": {limits: []string{"Namespace"}, want: "Too many requests: limit reached on type Namespace for key shop"},
+		"object": {
+			limits: []string{"SourceAndObject"},
+			want:   "Too many requests: limit reached on type SourceAndObject for key chPodshopweb1v1",
+		},
+		"several": {
+			limits: []string{"Namespace", "User"},
+			want:   "Too many requests: [limit reached on type Namespace for key shop, limit reached on type User for key u]",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -136,16 +142,39 @@ func TestMessages(t *testing.T) {
 func TestConfig(t *testing.T) {
 	const at = "spec.plugin.config."
 	tests := map[string]struct{ config, want string }{
-		"the native file": {config: "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 1, cacheSize: -1}]}"},
-		"none":            {config: "{}", want: at + "limits: Required value: add at least one limit, as {type: Namespace, qps: 10, burst: 50}"},
-		"another version": {config: "{apiVersion: eventratelimit.admission.k8s.io/v2, limits: [{type: Server, qps: 1, burst: 1}]}", want: at + `apiVersion: Unsupported value: "eventratelimit.admission.k8s.io/v2": supported values: "eventratelimit.admission.k8s.io/v1alpha1"`},
-		"another type":    {config: "{limits: [{type: server, qps: 1, burst: 1}]}", want: at + `limits[0].type: Unsupported value: "server": supported values: "Server", "Namespace", "User", "SourceAndObject"`},
-		"no burst":        {config: "{limits: [{type: Server, qps: 1}]}", want: at + "limits[0].burst: Invalid value: 0: must be positive: it is how many events may come at once"},
-		"negative qps":    {config: "{limits: [{type: Server, qps: -1, burst: 1}]}", want: at + "limits[0].qps: Invalid value: -1: must be positive: it is how many events may come in a second"},
+		"the native file": {
+			config: "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 1, cacheSize: -1}]}",
+		},
+		"none": {
+			config: "{}",
+			want:   at + "limits: Required value: add at least one limit, as {type: Namespace, qps: 10, burst: 50}",
+		},
+		"another version": {
+			config: "{apiVersion: eventratelimit.admission.k8s.io/v2, limits: [{type: Server, qps: 1, burst: 1}]}",
+			want:   at + `apiVersion: Unsupported value: "eventratelimit.admission.k8s.io/v2": supported values: "eventratelimit.admission.k8s.io/v1alpha1"`,
+		},
+		"another type": {
+			config: "{limits: [{type: server, qps: 1, burst: 1}]}",
+			want:   at + `limits[0].type: Unsupported value: "server": supported values: "Server", "Namespace", "User", "SourceAndObject"`,
+		},
+		"no burst": {
+			config: "{limits: [{type: Server, qps: 1}]}",
+			want:   at + "limits[0].burst: Invalid value: 0: must be positive: it is how many events may come at once",
+		},
+		"negative qps": {
+			config: "{limits: [{type: Server, qps: -1, burst: 1}]}",
+			want:   at + "limits[0].qps: Invalid value: -1: must be positive: it is how many events may come in a second",
+		},
 		"too many buckets": {config: "{limits: [{type: User, qps: 1, burst: 1}, {type: User, qps: 1, burst: 1, cacheSize: 70000}]}",
 			want: at + "limits[1].cacheSize: Invalid value: 70000: choose between 1 and 65536, or leave it out for 4096: every bucket takes memory on every replica"},
-		"too many limits": {config: "{limits: [" + strings.Repeat("{type: User, qps: 1, burst: 1},", 17) + "]}", want: at + "limits: Too many: 17: must have at most 16 items"},
-		"not a number":    {config: "{limits: [{type: User, qps: many, burst: 1}]}", want: at + "limits.qps: Invalid value: write a value that fits int32 instead of a string"},
+		"too many limits": {
+			config: "{limits: [" + strings.Repeat("{type: User, qps: 1, burst: 1},", 17) + "]}",
+			want:   at + "limits: Too many: 17: must have at most 16 items",
+		},
+		"not a number": {
+			config: "{limits: [{type: User, qps: many, burst: 1}]}",
+			want:   at + "limits.qps: Invalid value: write a value that fits int32 instead of a string",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +202,9 @@ func TestAskedFor(t *testing.T) {
 			"to which policies do not apply by default, so that a broken policy cannot lock the cluster"},
 		"another plugin says so": {spec: "plugin: {name: AlwaysPullImages}\nallowCriticalResources: true",
 			want: "spec.allowCriticalResources: Forbidden: remove it, or name a critical resource with its API group in matchConstraints.resourceRules: wildcards do not apply to critical resources"},
-		"one for everything, with events": {spec: "plugin: {name: AlwaysDeny}\nallowCriticalResources: true\nmatchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [events], operations: [CREATE]}]}"},
+		"one for everything, with events": {
+			spec: "plugin: {name: AlwaysDeny}\nallowCriticalResources: true\nmatchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [events], operations: [CREATE]}]}",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +223,9 @@ func TestAskedFor(t *testing.T) {
 // TestWrongUpdate: a policy in force whose configuration becomes wrong stays
 // registered for events.
 func TestWrongUpdate(t *testing.T) {
-	v := validation.Validate(policy.NewCompiler(), plugintest.Policy(t, "allowCriticalResources: true\nplugin: {name: EventRateLimit, config: {limits: []}}"), egress.Rule{})
+	v := validation.Validate(policy.NewCompiler(),
+		plugintest.Policy(t, "allowCriticalResources: true\nplugin: {name: EventRateLimit, config: {limits: []}}"),
+		egress.Rule{})
 	if !v.Registrable || v.Compiles || len(v.Policy.Spec.MatchConstraints.ResourceRules) != 2 {
 		t.Errorf("registrable: %t, compiles: %t, rules: %v", v.Registrable, v.Compiles, v.Policy.Spec.MatchConstraints)
 	}
@@ -256,7 +289,10 @@ func TestParallel(t *testing.T) {
 func TestCounted(t *testing.T) {
 	compiled, p := plugintest.Compile(t, specOf([]any{map[string]any{"type": "User", "qps": 1, "burst": 3}}))
 	now, counts := time.Now(), map[policy.Decision]int{}
-	host := policy.Environment{Now: func() time.Time { return now }, Observe: func(_ string, _ admissionv1.Operation, d policy.Decision, _ time.Duration) { counts[d]++ }}
+	host := policy.Environment{
+		Now:     func() time.Time { return now },
+		Observe: func(_ string, _ admissionv1.Operation, d policy.Decision, _ time.Duration) { counts[d]++ },
+	}
 	for range 10 {
 		plugintest.Put(t, compiled, p, event{User: "u"}.request(""), host)
 	}

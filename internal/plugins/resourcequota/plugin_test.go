@@ -50,7 +50,8 @@ func TestLimitedResources(t *testing.T) {
 			for _, q := range tc.Quotas {
 				quotas["ResourceQuota"] = append(quotas["ResourceQuota"], encode(t, q))
 			}
-			got := plugintest.Ask(t, "plugin: {name: ResourceQuota, config: {limitedResources: "+encode(t, tc.Limited)+"}}", r, policy.Environment{Listed: quotas})
+			got := plugintest.Ask(t, "plugin: {name: ResourceQuota, config: {limitedResources: "+encode(t, tc.Limited)+"}}", r,
+				policy.Environment{Listed: quotas})
 			want := ""
 			if tc.Want != "" {
 				resource := gvr.Resource
@@ -81,7 +82,9 @@ func TestUnknownQuotas(t *testing.T) {
 	const spec = "plugin: {name: ResourceQuota, config: {limitedResources: [{resource: pods, matchContains: [cpu]}]}}\nfailurePolicy: "
 	r := plugintest.Request{Object: plugintest.Pod("{containers: [{name: a, image: a, resources: {requests: {cpu: 1}}}]}")}
 	host := policy.Environment{Listed: plugintest.Objects{}}
-	if got := plugintest.Ask(t, spec+"Fail", plugintest.Request{Object: plugintest.Pod("{containers: [{name: a, image: a}]}")}, host); got.Code != 0 {
+	if got := plugintest.Ask(t, spec+"Fail", plugintest.Request{
+		Object: plugintest.Pod("{containers: [{name: a, image: a}]}"),
+	}, host); got.Code != 0 {
 		t.Errorf("nothing limited is consumed: %d %q", got.Code, got.Message)
 	}
 	if got := plugintest.Ask(t, spec+"Fail", r, host); got.Code != 422 || !strings.Contains(got.Message, "are still being listed") {
@@ -95,19 +98,57 @@ func TestUnknownQuotas(t *testing.T) {
 func TestConfig(t *testing.T) {
 	const at = "spec.plugin.config.limitedResources"
 	tests := map[string]struct{ config, want string }{
-		"the native file":     {config: "{apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{resource: pods, matchScopes: [{scopeName: PriorityClass, operator: In, values: [a]}]}]}"},
-		"none":                {config: "{}", want: at + ": Required value: add at least one resource, as {resource: persistentvolumeclaims, matchContains: [.storageclass.storage.k8s.io/requests.storage]}"},
-		"another kind":        {config: "{kind: Configuration, limitedResources: [{resource: pods, matchContains: [a]}]}", want: `spec.plugin.config.kind: Unsupported value: "Configuration": supported values: "ResourceQuotaConfiguration"`},
-		"no resource":         {config: "{limitedResources: [{matchContains: [a]}]}", want: at + "[0].resource: Required value: name a resource of the API, as pods"},
-		"a wildcard":          {config: "{limitedResources: [{resource: '*', matchContains: [a]}]}", want: at + `[0].resource: Invalid value: "*": name one resource, without wildcards and subresources`},
-		"events":              {config: "{limitedResources: [{resource: events, matchContains: [a]}]}", want: at + "[0].resource: Forbidden: remove it: quotas are not for events"},
-		"claims of devices":   {config: "{limitedResources: [{resource: resourceclaims, apiGroup: resource.k8s.io, matchContains: [a]}]}", want: at + "[0].resource: Forbidden: remove it: what resourceclaims consume is known to API servers alone"},
-		"nothing is limited":  {config: "{limitedResources: [{resource: pods}]}", want: at + "[0]: Required value: say in matchContains or matchScopes what is limited: without them nothing is"},
-		"no scopes":           {config: "{limitedResources: [{resource: secrets, matchScopes: [{scopeName: BestEffort}]}]}", want: at + "[0].matchScopes[0]: Forbidden: remove it: only pods and persistentvolumeclaims have scopes"},
-		"another scope":       {config: "{limitedResources: [{resource: persistentvolumeclaims, matchScopes: [{scopeName: BestEffort}]}]}", want: at + `[0].matchScopes[0].scopeName: Unsupported value: "BestEffort": supported values: "VolumeAttributesClass"`},
-		"a scope with values": {config: "{limitedResources: [{resource: pods, matchScopes: [{scopeName: BestEffort, operator: In, values: [a]}]}]}", want: at + `[0].matchScopes[0].operator: Invalid value: "In": write Exists, without values: an object is in the scope BestEffort or not`},
-		"no operator":         {config: "{limitedResources: [{resource: pods, matchScopes: [{scopeName: PriorityClass, values: [a]}]}]}", want: at + `[0].matchScopes[0]: Invalid value: write In, NotIn, Exists or DoesNotExist as the operator instead of ""`},
-		"no values":           {config: "{limitedResources: [{resource: pods, matchScopes: [{scopeName: PriorityClass, operator: In}]}]}", want: at + "[0].matchScopes[0]: Invalid value: values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"},
+		"the native file": {
+			config: "{apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{resource: pods, matchScopes: [{scopeName: PriorityClass, operator: In, values: [a]}]}]}",
+		},
+		"none": {
+			config: "{}",
+			want:   at + ": Required value: add at least one resource, as {resource: persistentvolumeclaims, matchContains: [.storageclass.storage.k8s.io/requests.storage]}",
+		},
+		"another kind": {
+			config: "{kind: Configuration, limitedResources: [{resource: pods, matchContains: [a]}]}",
+			want:   `spec.plugin.config.kind: Unsupported value: "Configuration": supported values: "ResourceQuotaConfiguration"`,
+		},
+		"no resource": {
+			config: "{limitedResources: [{matchContains: [a]}]}",
+			want:   at + "[0].resource: Required value: name a resource of the API, as pods",
+		},
+		"a wildcard": {
+			config: "{limitedResources: [{resource: '*', matchContains: [a]}]}",
+			want:   at + `[0].resource: Invalid value: "*": name one resource, without wildcards and subresources`,
+		},
+		"events": {
+			config: "{limitedResources: [{resource: events, matchContains: [a]}]}",
+			want:   at + "[0].resource: Forbidden: remove it: quotas are not for events",
+		},
+		"claims of devices": {
+			config: "{limitedResources: [{resource: resourceclaims, apiGroup: resource.k8s.io, matchContains: [a]}]}",
+			want:   at + "[0].resource: Forbidden: remove it: what resourceclaims consume is known to API servers alone",
+		},
+		"nothing is limited": {
+			config: "{limitedResources: [{resource: pods}]}",
+			want:   at + "[0]: Required value: say in matchContains or matchScopes what is limited: without them nothing is",
+		},
+		"no scopes": {
+			config: "{limitedResources: [{resource: secrets, matchScopes: [{scopeName: BestEffort}]}]}",
+			want:   at + "[0].matchScopes[0]: Forbidden: remove it: only pods and persistentvolumeclaims have scopes",
+		},
+		"another scope": {
+			config: "{limitedResources: [{resource: persistentvolumeclaims, matchScopes: [{scopeName: BestEffort}]}]}",
+			want:   at + `[0].matchScopes[0].scopeName: Unsupported value: "BestEffort": supported values: "VolumeAttributesClass"`,
+		},
+		"a scope with values": {
+			config: "{limitedResources: [{resource: pods, matchScopes: [{scopeName: BestEffort, operator: In, values: [a]}]}]}",
+			want:   at + `[0].matchScopes[0].operator: Invalid value: "In": write Exists, without values: an object is in the scope BestEffort or not`,
+		},
+		"no operator": {
+			config: "{limitedResources: [{resource: pods, matchScopes: [{scopeName: PriorityClass, values: [a]}]}]}",
+			want:   at + `[0].matchScopes[0]: Invalid value: write In, NotIn, Exists or DoesNotExist as the operator instead of ""`,
+		},
+		"no values": {
+			config: "{limitedResources: [{resource: pods, matchScopes: [{scopeName: PriorityClass, operator: In}]}]}",
+			want:   at + "[0].matchScopes[0]: Invalid value: values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

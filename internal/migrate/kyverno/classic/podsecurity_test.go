@@ -34,9 +34,21 @@ func TestLibraryPolicies(t *testing.T) {
 		given podSecurityStandard
 		want  []string
 	}{
-		"baseline":           {given: podSecurityStandard{Level: "baseline", Exclude: []exclusion{{ControlName: "Capabilities"}}}, want: []string{"baseline-capabilities"}},
-		"restricted":         {given: podSecurityStandard{Level: "restricted", Exclude: []exclusion{{ControlName: "Seccomp"}, {ControlName: "Capabilities"}, {ControlName: "Seccomp"}}}, want: []string{"baseline-seccomp", "restricted-seccomp", "baseline-capabilities", "restricted-capabilities"}},
-		"an unknown control": {given: podSecurityStandard{Level: "restricted", Exclude: []exclusion{{ControlName: "Luck"}}}, want: []string{"that for Luck"}},
+		"baseline": {
+			given: podSecurityStandard{Level: "baseline", Exclude: []exclusion{{ControlName: "Capabilities"}}},
+			want:  []string{"baseline-capabilities"},
+		},
+		"restricted": {
+			given: podSecurityStandard{
+				Level:   "restricted",
+				Exclude: []exclusion{{ControlName: "Seccomp"}, {ControlName: "Capabilities"}, {ControlName: "Seccomp"}},
+			},
+			want: []string{"baseline-seccomp", "restricted-seccomp", "baseline-capabilities", "restricted-capabilities"},
+		},
+		"an unknown control": {
+			given: podSecurityStandard{Level: "restricted", Exclude: []exclusion{{ControlName: "Luck"}}},
+			want:  []string{"that for Luck"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -35,9 +35,13 @@ func TestCompiledPatternsDecideLikeTheInterpreter(t *testing.T) {
 		name  string
 		shape ce.Shape
 	}{
-		{"Pod", ce.ShapeOfKinds(pod)},
-		{"unknown kind", ce.Shape{}},
-		{"Deployment or StatefulSet", ce.ShapeOfKinds(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"})},
+		{name: "Pod", shape: ce.ShapeOfKinds(pod)},
+		{name: "unknown kind", shape: ce.Shape{}},
+		{
+			name: "Deployment or StatefulSet",
+			shape: ce.ShapeOfKinds(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
+				schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"}),
+		},
 	}
 	for _, root := range roots {
 		t.Run(root.name, func(t *testing.T) {
@@ -68,7 +72,8 @@ func TestCompiledPatternsDecideLikeTheInterpreter(t *testing.T) {
 					}
 					got, _, err := program.Eval(map[string]any{"object": object})
 					if err != nil || got.Value() != (verdict != fail) {
-						t.Fatalf("CEL says %v (%v), the interpreter %v\npattern: %s\nobject: %s\nCEL: %s", got, err, verdict, encode(pattern), encode(object), shortened(e.String()))
+						t.Fatalf("CEL says %v (%v), the interpreter %v\npattern: %s\nobject: %s\nCEL: %s", got, err, verdict,
+							encode(pattern), encode(object), shortened(e.String()))
 					}
 				}
 			}

@@ -39,7 +39,10 @@ func fields(path string) []string {
 	case name == "readinessProbe" || name == "httpGet":
 		return []string{"periodSeconds", "httpGet", "port", "path"}
 	}
-	return []string{"containers", "initContainers", "volumes", "hostNetwork", "replicas", "template", "securityContext", "serviceAccountName", "nodeSelector", "terminationGracePeriodSeconds", "tolerations"}
+	return []string{
+		"containers", "initContainers", "volumes", "hostNetwork", "replicas", "template", "securityContext",
+		"serviceAccountName", "nodeSelector", "terminationGracePeriodSeconds", "tolerations",
+	}
 }
 
 // fieldOf returns the shape of a field. The metadata of all objects are known.
@@ -126,9 +129,12 @@ func (g *generator) listPattern(s ce.Shape, path string, depth int) any {
 
 func (g *generator) scalarPattern() any {
 	text := []string{
-		"nginx", "nginx*", "*nginx", "*gin*", "n?inx*", "?*", "*", "Always", "!Always", "!*latest", "!nginx & !redis", "nginx | redis", "a* | *b & !ab",
-		"5", ">5", ">=5", "<5", "<=5", "!5", "0", ">0", "<0", "5-10", "5!-10", "1-3 | 8-9", "1Gi", "<1Gi", ">=500m", "<=100Mi", "!1Gi", "100Mi-2Gi", "100Mi!-2Gi",
-		"1h", ">1h", "<=30s", "!1h", "1m-1h", "10m", ">10m", "<500m & >0", "true", "!true", "fal*", "", "1.5", ">1.5", "!?*", "-5", ">-5", "x | >5 & <10", "!", ">", "*a*b*",
+		"nginx", "nginx*", "*nginx", "*gin*", "n?inx*", "?*", "*", "Always", "!Always", "!*latest", "!nginx & !redis",
+		"nginx | redis", "a* | *b & !ab",
+		"5", ">5", ">=5", "<5", "<=5", "!5", "0", ">0", "<0", "5-10", "5!-10", "1-3 | 8-9", "1Gi", "<1Gi", ">=500m",
+		"<=100Mi", "!1Gi", "100Mi-2Gi", "100Mi!-2Gi",
+		"1h", ">1h", "<=30s", "!1h", "1m-1h", "10m", ">10m", "<500m & >0", "true", "!true", "fal*", "", "1.5", ">1.5",
+		"!?*", "-5", ">-5", "x | >5 & <10", "!", ">", "*a*b*",
 	}
 	switch g.IntN(12) {
 	case 0:
@@ -226,7 +232,8 @@ func (g *generator) scalar(kind ce.Kind) any {
 	case ce.KindQuantity:
 		return pick[any](g, "1Gi", "500m", "100Mi", "2", "0", "10m", int64(1), int64(0), "512Mi")
 	}
-	return pick[any](g, "nginx", "nginx:1", "my-nginx", "redis", "Always", "a:latest", "IfNotPresent", "5", "7", "0", "1Gi", "200Mi", "10m", "1h", "90s", "true", "", "ab", "x", "1.5", "05", "-3", "aXbX", "1h30m", "line\nnginx")
+	return pick[any](g, "nginx", "nginx:1", "my-nginx", "redis", "Always", "a:latest", "IfNotPresent", "5", "7", "0",
+		"1Gi", "200Mi", "10m", "1h", "90s", "true", "", "ab", "x", "1.5", "05", "-3", "aXbX", "1h30m", "line\nnginx")
 }
 
 func (g *generator) anyScalar() any {
