@@ -195,7 +195,7 @@ func attackPorts(ctx context.Context, a attack, report *report) {
 	var group sync.WaitGroup
 	group.Go(func() {
 		idle(ctx, a.Lasts)
-		for ctx.Err() == nil && len(tooFew(portKinds(), a.Count, report.tally())) > 0 {
+		for ctx.Err() == nil && len(tooFew(portKinds(), a.Count, report.counts())) > 0 {
 			idle(ctx, time.Second)
 		}
 		cancel()

@@ -29,10 +29,12 @@ func attackReviews(r *run) {
 // report counts what attackers see. Its methods may be used concurrently.
 type report struct {
 	mu sync.Mutex
-	t  tally
+	t  attackCounts
 }
 
-func newReport() *report { return &report{t: tally{Codes: map[string]int{}, Kinds: map[string]int{}}} }
+func newReport() *report {
+	return &report{t: attackCounts{Codes: map[string]int{}, Kinds: map[string]int{}}}
+}
 
 func (r *report) count(code string) {
 	r.mu.Lock()
@@ -62,7 +64,7 @@ func (r *report) answered(kind string) {
 	r.t.Kinds[kind]++
 }
 
-func (r *report) tally() tally {
+func (r *report) counts() attackCounts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := r.t

@@ -79,7 +79,7 @@ func (r *run) tenantPhase(t tenancy, over time.Duration) *neighbour {
 	wait := r.startAttack(a)
 	other.sendFor(r.Context(), over)
 	report, _ := wait()
-	r.weighTally(a, report)
+	r.weighCounts(a, report)
 	if made := report.Kinds["large"]; made < t.To-t.From {
 		r.problem("the API servers took only %d of %d ConfigMaps of 1 MB", made, t.To-t.From)
 	}

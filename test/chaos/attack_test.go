@@ -48,8 +48,8 @@ type attack struct {
 	Tenancy   tenancy       // of attacks through API servers
 }
 
-// tally is what a process of attackers reports, as JSON on its standard output.
-type tally struct {
+// attackCounts are what a process of attackers reports, as JSON on its standard output.
+type attackCounts struct {
 	Attempts  int
 	Codes     map[string]int // HTTP status codes, and "broken" for connections that ended
 	Kinds     map[string]int // what replicas had to work for, by kind
@@ -65,7 +65,7 @@ const niceness = "5"
 
 // startAttack starts this program anew with a lower priority. The result waits for
 // the end of the attack and returns its report, and the processor time it took.
-func (r *run) startAttack(a attack) (wait func() (tally, time.Duration)) {
+func (r *run) startAttack(a attack) (wait func() (attackCounts, time.Duration)) {
 	for _, m := range r.all() {
 		a.Addresses = append(a.Addresses, m.webhook)
 	}
@@ -79,7 +79,7 @@ func (r *run) startAttack(a attack) (wait func() (tally, time.Duration)) {
 	cmd.Env = append(os.Environ(), attackVariable+"="+string(what))
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	must(r.T, cmd.Start())
-	return func() (t tally, cpu time.Duration) {
+	return func() (t attackCounts, cpu time.Duration) {
 		if err := cmd.Wait(); err != nil {
 			r.problem("the attackers of kind %s: %v: %s", a.Kind, err, &errs)
 			return t, 0
@@ -189,7 +189,7 @@ func (r *run) under(attacks ...attack) {
 	before := r.load.p99Since(mark)
 	mark = time.Now()
 	replicas, theirs := r.cpu(), time.Duration(0)
-	var waits []func() (tally, time.Duration)
+	var waits []func() (attackCounts, time.Duration)
 	for _, a := range attacks {
 		a.Seed = uint64(time.Now().UnixNano())
 		if *seed != 0 {
@@ -201,7 +201,7 @@ func (r *run) under(attacks ...attack) {
 	for i, wait := range waits {
 		t, cpu := wait()
 		theirs += cpu
-		r.weighTally(attacks[i], t)
+		r.weighCounts(attacks[i], t)
 	}
 	during := r.load.p99Since(mark)
 	r.note("p99 %s before and %s meanwhile, %s of CPU for the attackers and %s for the replicas in %s",
@@ -210,7 +210,7 @@ func (r *run) under(attacks ...attack) {
 	r.weighReplicas(memoryLimit)
 }
 
-func (r *run) weighTally(a attack, t tally) {
+func (r *run) weighCounts(a attack, t attackCounts) {
 	kind := a.Kind
 	var codes []string
 	rejected := 0
@@ -237,7 +237,7 @@ func (r *run) weighTally(a attack, t tally) {
 }
 
 // tooFew says of which kinds fewer than least were answered.
-func tooFew(kinds []string, least int, t tally) (out []string) {
+func tooFew(kinds []string, least int, t attackCounts) (out []string) {
 	for _, kind := range kinds {
 		if n := t.Kinds[kind]; n < least {
 			out = append(out, fmt.Sprintf("%d answers of kind %s, want %d", n, kind, least))
@@ -249,16 +249,16 @@ func tooFew(kinds []string, least int, t tally) (out []string) {
 // TestTooFewAttempts checks that an attack that reaches too little is no proof.
 func TestTooFewAttempts(t *testing.T) {
 	for name, tc := range map[string]struct {
-		tally tally
-		want  int
+		counts attackCounts
+		want   int
 	}{
-		"nothing":           {tally{}, 2},
-		"none of one kind":  {tally{Attempts: 100, Kinds: map[string]int{"a": 10}}, 1},
-		"too few of a kind": {tally{Kinds: map[string]int{"a": 10, "b": 9}}, 1},
-		"enough":            {tally{Kinds: map[string]int{"a": 10, "b": 11}}, 0},
+		"nothing":           {attackCounts{}, 2},
+		"none of one kind":  {attackCounts{Attempts: 100, Kinds: map[string]int{"a": 10}}, 1},
+		"too few of a kind": {attackCounts{Kinds: map[string]int{"a": 10, "b": 9}}, 1},
+		"enough":            {attackCounts{Kinds: map[string]int{"a": 10, "b": 11}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tooFew([]string{"a", "b"}, 10, tc.tally); len(got) != tc.want {
+			if got := tooFew([]string{"a", "b"}, 10, tc.counts); len(got) != tc.want {
 				t.Errorf("got %q, want %d", got, tc.want)
 			}
 		})
@@ -328,7 +328,7 @@ func attackMain(text string) (code int) {
 	}
 	report := newReport()
 	assault.send(ctx, a, report)
-	if err := json.NewEncoder(os.Stdout).Encode(report.tally()); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(report.counts()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -364,7 +364,7 @@ func (w *world) reset(t *testing.T, program string, flags []string) {
 		if !m.ended() && (m.program != program || !slices.Equal(m.flags, flags)) {
 			m.kill()
 			<-m.running.Done()
-			w.vacate(t, m)
+			w.releaseLease(t, m)
 		}
 		if m.ended() {
 			m.start(t)

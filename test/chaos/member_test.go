@@ -290,9 +290,9 @@ func (w *world) holder(ctx context.Context) (string, error) {
 	return *lease.Spec.HolderIdentity, nil
 }
 
-// vacate takes the lease from a replica that was killed, so that nobody has to
+// releaseLease takes the lease from a replica that was killed, so that nobody has to
 // wait until it runs out.
-func (w *world) vacate(t *testing.T, m *member) {
+func (w *world) releaseLease(t *testing.T, m *member) {
 	t.Helper()
 	holder, err := w.holder(t.Context())
 	if err == nil && strings.Contains(m.log(), holder) {

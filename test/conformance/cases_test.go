@@ -9,18 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// tally counts what became of the requests of a run.
-type tally struct {
+// outcomeCounts counts what became of the requests of a run.
+type outcomeCounts struct {
 	requests, refused, disagreements int
 	outcomes, known                  map[string]int
 	codes                            map[int]int
 }
 
-func newTally() *tally {
-	return &tally{outcomes: map[string]int{}, known: map[string]int{}, codes: map[int]int{}}
+func newOutcomeCounts() *outcomeCounts {
+	return &outcomeCounts{outcomes: map[string]int{}, known: map[string]int{}, codes: map[int]int{}}
 }
 
-func (c *tally) add(v *Verdict) {
+func (c *outcomeCounts) add(v *Verdict) {
 	if v.Outcome == notInstalled {
 		c.refused++
 	} else {
@@ -68,7 +68,7 @@ func TestCases(t *testing.T) {
 			}
 		}
 	}
-	count := newTally()
+	count := newOutcomeCounts()
 	shown := map[string]sets.Set[string]{}
 	err = suite.Run(t.Context(), cases, func(v *Verdict) {
 		count.add(v)

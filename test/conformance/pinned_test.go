@@ -117,7 +117,7 @@ func TestStaleParamsDiffer(t *testing.T) {
 	if v := verdict(t, reading); v.Diff != "" || !strings.HasSuffix(v.Ours.Message, "max is before") {
 		t.Error(v.Report())
 	}
-	// Once another policy is in force, no engine has one for this kind any more.
+	// Once another policy is enforced, no engine has one for this kind any more.
 	verdict(t, configMapsAre(func(s *v1alpha1.WebhookPolicySpec) { s.Validations = saying("'none'") }))
 	template.SetLabels(map[string]string{"max": "after"})
 	for _, e := range suite.engines {

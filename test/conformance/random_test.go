@@ -16,9 +16,9 @@ var (
 )
 
 // TestRandom compares the engines over policies and requests made at random,
-// until n requests have been put to policies that are in force.
+// until n requests have been put to policies that are enforced.
 func TestRandom(t *testing.T) {
-	count := newTally()
+	count := newOutcomeCounts()
 	start := time.Now()
 	policies := *first
 	for count.requests < *number {

@@ -63,8 +63,8 @@ func (e auditEvent) permission() permission {
 	return permission{e.ObjectRef.APIGroup, resource, e.Verb, e.ObjectRef.Name, e.ObjectRef.Namespace}
 }
 
-// tally is what an account asked for, and what became of that.
-type tally struct {
+// requestLog is what an account asked for, and what became of that.
+type requestLog struct {
 	account string
 	leaving spans // when it lost its permissions on purpose
 	asked   int
@@ -72,12 +72,12 @@ type tally struct {
 	used    map[permission]bool
 }
 
-func newTally(account string, leaving spans) *tally {
-	return &tally{account: account, leaving: leaving, refused: map[string]int{}, used: map[permission]bool{}}
+func newRequestLog(account string, leaving spans) *requestLog {
+	return &requestLog{account: account, leaving: leaving, refused: map[string]int{}, used: map[permission]bool{}}
 }
 
 // see counts a request.
-func (y *tally) see(e auditEvent) {
+func (y *requestLog) see(e auditEvent) {
 	if e.User.Username != y.account || e.ImpersonatedUser.Username != "" {
 		return
 	}
@@ -98,7 +98,7 @@ func (y *tally) see(e auditEvent) {
 }
 
 // refusalProblems demands that nothing was refused.
-func (y *tally) refusalProblems() (problems []string) {
+func (y *requestLog) refusalProblems() (problems []string) {
 	if y.asked < 100 {
 		problems = append(problems, fmt.Sprintf("only %d requests of Ostiary in the audit log: this shows nothing", y.asked))
 	}
@@ -110,7 +110,7 @@ func (y *tally) refusalProblems() (problems []string) {
 
 // useProblems demands that each permission that was granted was used, or has an
 // excuse, and that no excuse is for nothing.
-func (y *tally) useProblems(granted []permission, excuses map[string]string) (problems []string) {
+func (y *requestLog) useProblems(granted []permission, excuses map[string]string) (problems []string) {
 	if len(granted) < 20 {
 		return []string{fmt.Sprintf("%d permissions were found: this shows nothing", len(granted))}
 	}

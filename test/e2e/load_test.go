@@ -118,7 +118,7 @@ func (l *load) during(t *testing.T, name string, do func(*testing.T)) {
 	})
 }
 
-// guard has a fail-closed policy in force.
+// guard has a fail-closed policy that is enforced.
 func (w *world) guard(t *testing.T) {
 	t.Helper()
 	w.do(t, guarded, "apply", "-f", "-")

@@ -32,7 +32,7 @@ func (w *world) audited(t *testing.T, see func(auditEvent)) {
 // was uninstalled and its permissions went before it, and that it has used each
 // permission that it was granted.
 func (w *world) testPermissions(t *testing.T, granted []permission) {
-	asked := newTally(account, w.leaving)
+	asked := newRequestLog(account, w.leaving)
 	w.audited(t, asked.see)
 	t.Logf("%d requests of Ostiary, %d permissions", asked.asked, len(granted))
 	for name, problems := range map[string][]string{

@@ -148,7 +148,7 @@ clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]}'}}`, "apply", "
 func (w *world) testPodsAreRead(t *testing.T) {
 	eventually(t, func() error {
 		w.do(t, "", "label", "namespace", plain, "pod-security.kubernetes.io/enforce=restricted", "--dry-run=server")
-		asked := newTally(account, nil)
+		asked := newRequestLog(account, nil)
 		w.audited(t, asked.see)
 		if !asked.used[permission{resource: "pods", verb: "list"}] {
 			return fmt.Errorf("Ostiary has not listed Pods")
@@ -175,7 +175,7 @@ func (w *world) makeDeveloper(t *testing.T) {
 spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}}`, "create", "-f", "-")
 }
 
-// applySamples returns when all of them are in force.
+// applySamples returns when all of them are enforced.
 func (w *world) applySamples(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(sample("[0-9]*.yaml"))

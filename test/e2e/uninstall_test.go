@@ -18,7 +18,7 @@ import (
 const within = time.Minute
 
 // uninstall does something that takes Ostiary away while a fail-closed policy is
-// in force, and demands that nothing that it registered is left, and that no write
+// enforced, and demands that nothing that it registered is left, and that no write
 // is blocked any more.
 func (w *world) uninstall(t *testing.T, do func(*testing.T)) {
 	t.Helper()

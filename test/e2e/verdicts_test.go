@@ -27,9 +27,9 @@ func auditLine(second int, user, decision, verb, group, resource, namespace, nam
 		verb, user, group, resource, namespace, name, decision, second)
 }
 
-func tallied(t *testing.T, leaving spans, lines ...string) *tally {
+func requestLogOf(t *testing.T, leaving spans, lines ...string) *requestLog {
 	t.Helper()
-	y := newTally(someone, leaving)
+	y := newRequestLog(someone, leaving)
 	if err := readAudit(strings.NewReader(strings.Join(lines, "")), y.see); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestRefusalProblems(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, tallied(t, tt.leaving, tt.lines...).refusalProblems()); diff != "" {
+			if diff := cmp.Diff(tt.want, requestLogOf(t, tt.leaving, tt.lines...).refusalProblems()); diff != "" {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 		})
@@ -148,7 +148,7 @@ func TestUseProblems(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, tallied(t, nil, tt.lines...).useProblems(tt.granted, tt.excuses)); diff != "" {
+			if diff := cmp.Diff(tt.want, requestLogOf(t, nil, tt.lines...).useProblems(tt.granted, tt.excuses)); diff != "" {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 		})

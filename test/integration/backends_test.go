@@ -171,7 +171,7 @@ func TestExternalWebhookIsNotCalledForWhatItsConditionsExclude(t *testing.T) {
 		t.Errorf("condition %+v, want it to name the field", a)
 	}
 	if err := c.probe(t.Context(), namespace, bad); !deniedByForeign(err) {
-		t.Errorf("while the policy is broken: %v, want what was in force before", err)
+		t.Errorf("while the policy is broken: %v, want what was registered before", err)
 	}
 }
 
@@ -258,7 +258,7 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 			`{apiGroups: [""], resources: [%ss], resourceNames: [checks-ca], verbs: [get, list, watch]}, and bind it to the ServiceAccount ostiary-system/ostiary`, object, namespace, strings.ToLower(kind)))
 	if r := condition(p, v1alpha1.ConditionReady); r.Status != metav1.ConditionFalse || r.Reason != "Forbidden" ||
 		len(p.Status.Webhooks) != 0 {
-		t.Errorf("condition %+v and webhooks %v, want the policy not in force", r, p.Status.Webhooks)
+		t.Errorf("condition %+v and webhooks %v, want the policy not registered", r, p.Status.Webhooks)
 	}
 	c.awaitEvent(t, name, "Warning", "Forbidden")
 	must(t, c.probe(t.Context(), namespace, bad))
@@ -318,7 +318,7 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 			c.store(t, kind, at, tc.data)
 			p := c.awaitCA(t, name, metav1.ConditionFalse, tc.reason, tc.message)
 			if ca := condition(p, v1alpha1.ConditionCAReady); !strings.HasSuffix(ca.Message, "; the last valid bundle stays registered") {
-				t.Errorf("message %q does not say what is in force", ca.Message)
+				t.Errorf("message %q does not say what is used", ca.Message)
 			}
 			c.awaitReady(t, name)
 			c.awaitBundle(t, name, b.pem)

@@ -177,7 +177,7 @@ func eventReview(t *testing.T) []byte {
 }
 
 // awaitRefused waits until no replica accepts a path any more.
-func (f *fleet) awaitRefused(t *testing.T, called string) {
+func (f *replicaGroup) awaitRefused(t *testing.T, called string) {
 	t.Helper()
 	await(t).Eventually(func() error {
 		caller := f.caller(t, f.carrier(t, "rotated"))

@@ -195,7 +195,7 @@ func (c *cluster) apply(t *testing.T, policies ...*v1alpha1.WebhookPolicy) {
 	}
 }
 
-// enforce applies policies and waits until they say that they are in force.
+// enforce applies policies and waits until their status says that they are enforced.
 func (c *cluster) enforce(t *testing.T, policies ...*v1alpha1.WebhookPolicy) {
 	t.Helper()
 	c.apply(t, policies...)

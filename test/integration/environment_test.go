@@ -89,7 +89,7 @@ func TestParamsFromPermissionToEffect(t *testing.T) {
 	must(t, c.Update(t.Context(), limits))
 	await(t).Eventually(func() error { return c.probe(t.Context(), namespace, "bad") }).Should(Succeed())
 	if !deniedBy(c.probe(t.Context(), namespace, "good"), "with-params") {
-		t.Error("the old params are still in force")
+		t.Error("the old params still apply")
 	}
 	must(t, c.Delete(t.Context(), limits))
 	await(t).Eventually(func() bool { return deniedBy(c.probe(t.Context(), namespace, "bad"), "with-params") }).Should(BeTrue())

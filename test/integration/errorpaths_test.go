@@ -344,7 +344,7 @@ func TestErrorPaths(t *testing.T) {
 			all = append(all, v)
 		}
 	}
-	// Those of the API server's own are in force in the order that it hears of them.
+	// Those of the API server's own take effect in the order that it hears of them.
 	last := newPolicy("error-last", "", acting(admissionregistrationv1.Deny), saying("false"))
 	c.native(t, last, theirs)
 	for _, v := range all {

@@ -101,7 +101,7 @@ func TestPolicyThatDoesNotCompile(t *testing.T) {
 			c.awaitDenied(t, namespace, neighbour)
 			must(t, c.probe(t.Context(), namespace, good))
 			if err := c.probe(t.Context(), namespace, bad); strings.Contains(err.Error(), broken) {
-				t.Errorf("%v names a policy that was never in force", err)
+				t.Errorf("%v names a policy that was never enforced", err)
 			}
 		})
 	}

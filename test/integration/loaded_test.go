@@ -68,7 +68,7 @@ func TestPoliciesWaitForEveryReplica(t *testing.T) {
 }
 
 // Status tells the truth: a change that leaves the configurations as they are is
-// in force when every replica has loaded it, and not before.
+// enforced when every replica has loaded it, and not before.
 func TestChangesAreInForceOnEveryReplica(t *testing.T) {
 	c := install(t)
 	shared := c.manager(t)
@@ -122,7 +122,7 @@ func TestUnseenPolicyIsNeverAllowed(t *testing.T) {
 	caller := c.caller(t, config)
 	shared.kill()
 	// Without a leader, because that would repair the configuration.
-	c.vacate(t)
+	c.releaseLease(t)
 	now := metav1.NowMicro()
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: leaseName},

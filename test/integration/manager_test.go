@@ -42,7 +42,7 @@ type process struct {
 func (c *cluster) manager(t *testing.T) *process {
 	t.Helper()
 	if c.shared == nil || c.shared.ended() {
-		c.vacate(t)
+		c.releaseLease(t)
 		c.shared = c.start(t, c.webhook)
 	}
 	m := c.shared
@@ -53,7 +53,7 @@ func (c *cluster) manager(t *testing.T) *process {
 }
 
 // reviewing gives the shared manager with or without the webhook for policies.
-// Without, what cannot be in force can be stored, as while no manager runs.
+// Without, what cannot be enforced can be stored, as while no manager runs.
 func (c *cluster) reviewing(t *testing.T, on bool) *process {
 	t.Helper()
 	if c.shared == nil || c.shared.ended() || c.shared.reviews != on {
@@ -80,7 +80,7 @@ func (c *cluster) restarted(t *testing.T, flags ...string) *process {
 		flags = append([]string{fmt.Sprintf("%s=%t", reviewFlag, c.shared.reviews)}, flags...)
 		c.shared.kill()
 	}
-	c.vacate(t)
+	c.releaseLease(t)
 	c.shared = c.start(t, c.webhook, flags...)
 	c.explain(t, c.shared)
 	return c.shared
@@ -273,9 +273,9 @@ func (c *cluster) lease(ctx context.Context) (*coordinationv1.Lease, error) {
 	return lease, c.Get(ctx, client.ObjectKey{Namespace: systemNamespace, Name: leaseName}, lease)
 }
 
-// vacate takes the lease from a manager that was killed, so that the next need
+// releaseLease takes the lease from a manager that was killed, so that the next need
 // not wait until it runs out.
-func (c *cluster) vacate(t *testing.T) {
+func (c *cluster) releaseLease(t *testing.T) {
 	t.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: leaseName}}
 	must(t, client.IgnoreNotFound(c.Delete(t.Context(), lease)))

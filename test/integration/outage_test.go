@@ -59,7 +59,7 @@ func TestManagerKilled(t *testing.T) {
 // phases, and several replicas that die at once.
 func TestPolicyThatMatchesEverything(t *testing.T) {
 	c := install(t)
-	f := c.newFleet(t, 2)
+	f := c.newReplicaGroup(t, 2)
 	closed := c.namespace(t, nil)
 	lease := newLease(closed)
 	must(t, c.Create(t.Context(), lease))
@@ -112,7 +112,7 @@ func TestPolicyThatMatchesEverything(t *testing.T) {
 }
 
 // killAll ends all replicas at once, as a crash would.
-func (f *fleet) killAll() {
+func (f *replicaGroup) killAll() {
 	for _, m := range f.members {
 		_ = m.cmd.Process.Kill()
 	}

@@ -268,7 +268,7 @@ func (c *cluster) reviewsSince(t *testing.T, since int64) (n int64) {
 }
 
 // changeEverything changes one part of the world after the other, and waits for
-// each change to be in force.
+// each change to take effect.
 func (c *cluster) changeEverything(t *testing.T, namespace string, quota *corev1.ResourceQuota, probe constantCaller, v *versions) {
 	t.Helper()
 	for n := int64(1); n <= 8; n++ {
@@ -328,7 +328,7 @@ func TestParamChangesWriteNothing(t *testing.T) {
 		must(t, c.Update(t.Context(), quota))
 		await(t).Eventually(func() error { return c.probe(t.Context(), namespace, allowed) }).Should(Succeed())
 		if err := c.probe(t.Context(), namespace, refused); !deniedBy(err, "changing-params") {
-			t.Errorf("the old params are still in force: %v", err)
+			t.Errorf("the old params still apply: %v", err)
 		}
 	}
 	must(t, c.Delete(t.Context(), quota))

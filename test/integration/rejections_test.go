@@ -50,7 +50,7 @@ func TestRefusedPolicyIsQuarantined(t *testing.T) {
 		c.awaitReady(t, "group-b")
 		c.awaitDenied(t, namespace, "group-b")
 	})
-	t.Run("what was in force stays in force", func(t *testing.T) {
+	t.Run("what was enforced stays enforced", func(t *testing.T) {
 		// Neither the new rules nor the new validation.
 		c.change(t, "group-b", func(p *v1alpha1.WebhookPolicy) {
 			alsoFor(taboo)(p)
@@ -58,7 +58,7 @@ func TestRefusedPolicyIsQuarantined(t *testing.T) {
 		})
 		p := c.awaitCondition(t, "group-b", v1alpha1.ConditionStalled, "True")
 		if got := condition(p, v1alpha1.ConditionReady).Message; !strings.Contains(got, "generation 2 stays enforced") {
-			t.Errorf("the message is %q, want it to name the generation in force", got)
+			t.Errorf("the message is %q, want it to name the enforced generation", got)
 		}
 		await(t).Eventually(func() bool { return deniedBy(c.probe(t.Context(), namespace, bad), "group-b") }).Should(BeTrue())
 		await(t).Consistently(func() bool { return deniedBy(c.probe(t.Context(), namespace, bad), "group-b") }).Should(BeTrue())

@@ -27,7 +27,7 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// What cannot be in force is refused when it is applied, with the field.
+// What cannot be enforced is refused when it is applied, with the field.
 func TestPolicyReviewedWhenApplied(t *testing.T) {
 	c := install(t)
 	c.reviewing(t, true)

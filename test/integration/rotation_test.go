@@ -31,8 +31,8 @@ import (
 
 const caSecret = "ostiary-ca"
 
-// fleet is several managers behind one address, instead of the shared one.
-type fleet struct {
+// replicaGroup is several managers behind one address, instead of the shared one.
+type replicaGroup struct {
 	*cluster
 	members []*process
 	flags   []string
@@ -41,14 +41,14 @@ type fleet struct {
 	keys map[string]bool // lines of every private key, and every secret path, that there was
 }
 
-// newFleet starts replicas whose certificates may be rotated every few seconds.
-func (c *cluster) newFleet(t *testing.T, size int) *fleet {
+// newReplicaGroup starts replicas whose certificates may be rotated every few seconds.
+func (c *cluster) newReplicaGroup(t *testing.T, size int) *replicaGroup {
 	t.Helper()
 	if c.shared != nil {
 		c.end(c.shared)
 		c.shared = nil
 	}
-	c.vacate(t)
+	c.releaseLease(t)
 	var addresses []string
 	for range size {
 		addresses = append(addresses, cptest.FreeAddress())
@@ -58,7 +58,7 @@ func (c *cluster) newFleet(t *testing.T, size int) *fleet {
 		service.Add(address)
 	}
 	url := service.Address()
-	f := &fleet{
+	f := &replicaGroup{
 		cluster: c,
 		keys:    map[string]bool{},
 		flags:   []string{"--webhook-url=https://" + url, "--trust-overlap=5s", "--log-level=debug"},
@@ -75,7 +75,7 @@ func (c *cluster) newFleet(t *testing.T, size int) *fleet {
 }
 
 // watchKeys collects the private keys, to look for them where they must not be.
-func (f *fleet) watchKeys(t *testing.T) {
+func (f *replicaGroup) watchKeys(t *testing.T) {
 	w, err := f.Watch(t.Context(), &corev1.SecretList{}, client.InNamespace(systemNamespace))
 	must(t, err)
 	t.Cleanup(w.Stop)
@@ -88,7 +88,7 @@ func (f *fleet) watchKeys(t *testing.T) {
 	}()
 }
 
-func (f *fleet) remember(s *corev1.Secret) {
+func (f *replicaGroup) remember(s *corev1.Secret) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for line := range strings.Lines(string(s.Data["tls.key"])) {
@@ -104,14 +104,14 @@ func (f *fleet) remember(s *corev1.Secret) {
 }
 
 // rotate asks for a rotation and waits until it has ended.
-func (f *fleet) rotate(t *testing.T) {
+func (f *replicaGroup) rotate(t *testing.T) {
 	t.Helper()
 	before := f.epoch(t)
 	f.ask(t)
 	f.awaitRotated(t, before)
 }
 
-func (f *fleet) ask(t *testing.T) {
+func (f *replicaGroup) ask(t *testing.T) {
 	t.Helper()
 	await(t).Eventually(func() error {
 		s, err := f.secret(t, caSecret)
@@ -126,14 +126,14 @@ func (f *fleet) ask(t *testing.T) {
 	}).Should(Succeed())
 }
 
-func (f *fleet) epoch(t *testing.T) string {
+func (f *replicaGroup) epoch(t *testing.T) string {
 	t.Helper()
 	s, err := f.secret(t, caSecret)
 	must(t, err)
 	return string(s.Data["epoch"])
 }
 
-func (f *fleet) awaitRotated(t *testing.T, before string) {
+func (f *replicaGroup) awaitRotated(t *testing.T, before string) {
 	t.Helper()
 	await(t).Eventually(func() error {
 		ca, err := f.secret(t, caSecret)
@@ -153,7 +153,7 @@ func (f *fleet) awaitRotated(t *testing.T, before string) {
 }
 
 // leader is the member that leads.
-func (f *fleet) leader(t *testing.T) *process {
+func (f *replicaGroup) leader(t *testing.T) *process {
 	t.Helper()
 	var leader *process
 	await(t).Eventually(func() error {
@@ -170,7 +170,7 @@ func (f *fleet) leader(t *testing.T) *process {
 }
 
 // crash kills a member and starts it again, as a kubelet would.
-func (f *fleet) crash(t *testing.T, m *process) {
+func (f *replicaGroup) crash(t *testing.T, m *process) {
 	t.Helper()
 	m.kill()
 	again := f.startAs(t, m.replica, m.webhook, f.flags...)
@@ -187,7 +187,7 @@ type traffic struct {
 	stop                func()
 }
 
-func (f *fleet) traffic(t *testing.T, namespace, policy string) *traffic {
+func (f *replicaGroup) traffic(t *testing.T, namespace, policy string) *traffic {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &traffic{}
 	var group sync.WaitGroup
@@ -239,7 +239,7 @@ func (l *traffic) report(t *testing.T, maxFailed int64) {
 }
 
 // dial is an API server that trusts a bundle and opens a connection.
-func (f *fleet) dial(m *process, bundle []byte) error {
+func (f *replicaGroup) dial(m *process, bundle []byte) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
 	conn, err := tls.Dial("tcp", m.webhook, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13})
@@ -253,7 +253,7 @@ func (f *fleet) dial(m *process, bundle []byte) error {
 // connection is accepted under the bundle of before it as well.
 func TestRotationFailsNoRequest(t *testing.T) {
 	c := install(t)
-	f := c.newFleet(t, 3)
+	f := c.newReplicaGroup(t, 3)
 	namespace := c.namespace(t, nil)
 	c.enforce(t, newPolicy("rotated", namespace))
 	c.awaitDenied(t, namespace, "rotated")
@@ -288,7 +288,7 @@ func TestRotationFailsNoRequest(t *testing.T) {
 // at most, and the next leader goes on from there.
 func TestLeaderDiesDuringRotation(t *testing.T) {
 	c := install(t)
-	f := c.newFleet(t, 3)
+	f := c.newReplicaGroup(t, 3)
 	namespace := c.namespace(t, nil)
 	c.enforce(t, newPolicy("orphaned", namespace))
 	c.awaitDenied(t, namespace, "orphaned")
@@ -315,7 +315,7 @@ func TestLeaderDiesDuringRotation(t *testing.T) {
 			f.ask(t)
 			f.awaitWrite(t, w, point.secret, before, point.at)
 			f.crash(whole, leader)
-			f.vacate(t) // so as not to wait until the lease of the dead runs out
+			f.releaseLease(t) // so as not to wait until the lease of the dead runs out
 			f.awaitRotated(t, before)
 			for _, m := range f.members {
 				m.awaitReady(t)
@@ -328,7 +328,7 @@ func TestLeaderDiesDuringRotation(t *testing.T) {
 }
 
 // awaitWrite returns as soon as a Secret of a later epoch is at a point.
-func (f *fleet) awaitWrite(t *testing.T, w watch.Interface, name, before string, at func(*corev1.Secret) bool) {
+func (f *replicaGroup) awaitWrite(t *testing.T, w watch.Interface, name, before string, at func(*corev1.Secret) bool) {
 	t.Helper()
 	timeout := time.After(deadline)
 	for {
@@ -348,7 +348,7 @@ func (f *fleet) awaitWrite(t *testing.T, w watch.Interface, name, before string,
 // no request fails.
 func TestSecretsLostUnderLoad(t *testing.T) {
 	c := install(t)
-	f := c.newFleet(t, 2)
+	f := c.newReplicaGroup(t, 2)
 	namespace := c.namespace(t, nil)
 	c.enforce(t, newPolicy("robbed", namespace))
 	c.awaitDenied(t, namespace, "robbed")
@@ -418,7 +418,7 @@ func TestSecretsLostUnderLoad(t *testing.T) {
 }
 
 // wantNoKeys looks for private keys and secret paths everywhere but in the Secrets.
-func (f *fleet) wantNoKeys(t *testing.T) {
+func (f *replicaGroup) wantNoKeys(t *testing.T) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -435,7 +435,7 @@ func (f *fleet) wantNoKeys(t *testing.T) {
 }
 
 // everythingSaid is what people can read of the managers.
-func (f *fleet) everythingSaid(t *testing.T) map[string]string {
+func (f *replicaGroup) everythingSaid(t *testing.T) map[string]string {
 	t.Helper()
 	said := map[string]string{}
 	for _, m := range f.members {

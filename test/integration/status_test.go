@@ -94,7 +94,7 @@ func (c *cluster) awaitEvent(t *testing.T, policy, kind, reason string) {
 	}).Should(Succeed())
 }
 
-// The columns answer "is it in force?".
+// The columns answer "is it enforced?".
 func TestPrinterColumns(t *testing.T) {
 	c := install(t)
 	c.reviewing(t, false)

@@ -78,7 +78,7 @@ func TestRandomWalk(t *testing.T) {
 		w.stay(t)
 	}
 	stop()
-	var sum tally
+	var sum walkCounts
 	for i := range w.slots {
 		w.slots[i].check(w.outages, &sum)
 	}
@@ -111,7 +111,7 @@ func (c *cluster) startWalk(t *testing.T) *walk {
 		w.slots[i].steps = []step{{kind: "absent", begin: time.Now(), settled: time.Now()}}
 	}
 	c.shared.kill()
-	c.vacate(t)
+	c.releaseLease(t)
 	w.balancer = balance(t, c.webhook)
 	t.Cleanup(func() { _ = c.DeleteAllOf(context.Background(), &v1alpha1.WebhookPolicy{}) })
 	for _, name := range []string{c.shared.replica, "walker"} { // the first goes on as the shared one
@@ -240,7 +240,7 @@ func (w *walk) kill(t *testing.T) {
 	w.balancer.Drop(m.webhook)
 	w.outages = append(w.outages, outage{begin: begin, end: time.Now().Add(walkNotice)})
 	if strings.Contains(log, *lease.Spec.HolderIdentity) {
-		w.vacate(t)
+		w.releaseLease(t)
 	}
 	w.replicas[w.down] = w.run(t, m.replica, m.webhook)
 }

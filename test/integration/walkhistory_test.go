@@ -14,7 +14,7 @@ type step struct {
 	say   string // the message of the denial, "" where requests are allowed
 	spec  walkSpec
 	begin time.Time
-	// settled is when it was seen in force, or gone, on every replica; zero
+	// settled is when it was seen to take effect, or to be gone, on every replica; zero
 	// where the next step came before.
 	settled time.Time
 }
@@ -66,7 +66,7 @@ func (h *history) last() step {
 	return h.steps[len(h.steps)-1]
 }
 
-// settle notes that the last step is in force.
+// settle notes that the last step has taken effect.
 func (h *history) settle(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,8 +84,8 @@ func (h *history) record(r reply) {
 // outage is when connections to a replica that was killed may have broken.
 type outage struct{ begin, end time.Time }
 
-// tally is what the replies of a walk come to.
-type tally struct {
+// walkCounts are what the replies of a walk come to.
+type walkCounts struct {
 	strict, moving int // answers with one right answer, and with several
 	unreachable    int
 	wrong          []string
@@ -94,7 +94,7 @@ type tally struct {
 // check compares every reply with what it may be: what the last step that was
 // settled before the request asks for, or any later step that began before the
 // answer. Where no step was under way that is one answer only.
-func (h *history) check(outages []outage, sum *tally) {
+func (h *history) check(outages []outage, sum *walkCounts) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, r := range h.replies {

@@ -181,9 +181,9 @@ func (s *side) as(t *testing.T, user string) dynamic.Interface {
 
 func TestPlugins(t *testing.T) {
 	sides := start(t)
-	total := map[string]*tally{}
+	total := map[string]*caseCounts{}
 	for plugin, cases := range read[map[string][]testCase](t, "cases.yaml") {
-		total[plugin] = &tally{}
+		total[plugin] = &caseCounts{}
 		for i, c := range cases {
 			t.Run(plugin+"/"+c.Name, func(t *testing.T) {
 				total[plugin].compare(t, sides, fmt.Sprintf("%s-%d", strings.ToLower(plugin), i), c)
@@ -191,7 +191,7 @@ func TestPlugins(t *testing.T) {
 		}
 	}
 	random := rand.New(rand.NewPCG(*seed, 0))
-	total["random Pods"] = &tally{}
+	total["random Pods"] = &caseCounts{}
 	for i := range *number {
 		c := randomPod(random)
 		t.Run(fmt.Sprintf("random/%d", i), func(t *testing.T) { total["random Pods"].compare(t, sides, fmt.Sprintf("random-%d", i), c) })
@@ -211,15 +211,15 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-// tally counts what came of the cases of a plugin.
-type tally struct{ cases, agreed, listed, refused int }
+// caseCounts counts what came of the cases of a plugin.
+type caseCounts struct{ cases, agreed, listed, refused int }
 
-func (n *tally) String() string {
+func (n *caseCounts) String() string {
 	return fmt.Sprintf("%3d cases: %3d agree (%d refused), %d listed differences, %d others", n.cases, n.agreed,
 		n.refused, n.listed, n.cases-n.agreed-n.listed)
 }
 
-func (n *tally) compare(t *testing.T, sides [2]*side, name string, c testCase) {
+func (n *caseCounts) compare(t *testing.T, sides [2]*side, name string, c testCase) {
 	t.Helper()
 	n.cases++
 	got, diff := outcomes(t, sides, name, c)
@@ -466,7 +466,7 @@ func read[T any](t *testing.T, file string) (out T) {
 	return out
 }
 
-// start starts both API servers, and the manager with all policies in force.
+// start starts both API servers, and the manager with all policies enforced.
 func start(t *testing.T) [2]*side {
 	t.Helper()
 	kubeconfig := decideAboutImages(t)

@@ -220,7 +220,7 @@ func TestAskedFor(t *testing.T) {
 	}
 }
 
-// TestWrongUpdate: a policy in force whose configuration becomes wrong stays
+// TestWrongUpdate: an enforced policy whose configuration becomes wrong stays
 // registered for events.
 func TestWrongUpdate(t *testing.T) {
 	v := validation.Validate(policy.NewCompiler(),
