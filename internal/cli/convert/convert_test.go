@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,25 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/test/clitest"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func run(t testing.TB, stdin string, args ...string) (out, errOut string, err error) {
 	t.Helper()
-	streams, in, stdout, stderr := genericiooptions.NewTestIOStreams()
-	in.WriteString(stdin)
-	c := NewCommand(&output.Options{IOStreams: streams})
-	c.SetArgs(args)
-	c.SetOut(stdout)
-	c.SetErr(stderr)
-	c.SilenceErrors, c.SilenceUsage = true, true
-	err = c.ExecuteContext(t.Context())
-	return stdout.String(), stderr.String(), err
+	return clitest.Run(t, NewCommand, stdin, args...)
 }
 
 // Each folder of testdata/cases has inputs, the arguments in args, and what the command
@@ -49,25 +36,9 @@ func TestGolden(t *testing.T) {
 			if status := output.Status(err); status == output.StatusError {
 				t.Fatalf("got %v, want a result", err)
 			}
-			compare(t, filepath.Join(folder, "policies.yaml"), out)
-			compare(t, filepath.Join(folder, "report.txt"), fmt.Sprintf("%sexit status %d\n", errOut, output.Status(err)))
+			clitest.Compare(t, filepath.Join(folder, "policies.yaml"), out)
+			clitest.Compare(t, filepath.Join(folder, "report.txt"), fmt.Sprintf("%sexit status %d\n", errOut, output.Status(err)))
 		})
-	}
-}
-
-func compare(t *testing.T, path, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}
 }
 

@@ -1,34 +1,22 @@
 package explain
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/test/clitest"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-func run(t *testing.T, stdin string, args ...string) (out string, err error) {
+func run(t testing.TB, stdin string, args ...string) (out, errOut string, err error) {
 	t.Helper()
-	streams, in, stdout, _ := genericiooptions.NewTestIOStreams()
-	in.WriteString(stdin)
-	c := NewCommand(&output.Options{IOStreams: streams})
-	c.SetArgs(args)
-	c.SetOut(stdout)
-	c.SilenceErrors, c.SilenceUsage = true, true
-	err = c.ExecuteContext(t.Context())
-	return stdout.String(), err
+	return clitest.Run(t, NewCommand, stdin, args...)
 }
 
 const (
@@ -53,7 +41,7 @@ func TestDenial(t *testing.T) {
 		"with another input": {args: []string{"--denial", message, "--object", "a.yaml"}, wantErr: "--denial explains a message"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := run(t, "", tt.args...)
+			got, _, err := run(t, "", tt.args...)
 			if !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
@@ -111,23 +99,11 @@ func TestGolden(t *testing.T) {
 	}
 	for name, args := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := run(t, "", args...)
+			got, _, err := run(t, "", args...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join("testdata", "golden", name+".txt")
-			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("output (-want +got):\n%s", diff)
-			}
+			clitest.Compare(t, filepath.Join("testdata", "golden", name+".txt"), got)
 		})
 	}
 	if golden, _ := filepath.Glob("testdata/golden/*.txt"); len(golden) != len(tests) {
@@ -152,7 +128,7 @@ func TestBlame(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			out, err := run(t, fmt.Sprintf(policy, tt.expression), "-f", "-", "--object", examples+"pod.yaml")
+			out, _, err := run(t, fmt.Sprintf(policy, tt.expression), "-f", "-", "--object", examples+"pod.yaml")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -184,7 +160,7 @@ func TestInvalidArguments(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := run(t, "", tt.args...)
+			_, _, err := run(t, "", tt.args...)
 			if output.Status(err) != output.StatusError || err.Error() != tt.want {
 				t.Errorf("got  %v\nwant %s", err, tt.want)
 			}
@@ -203,7 +179,7 @@ func FuzzReview(f *testing.F) {
 	}
 	f.Add(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"operation": "DELETE", "resource": {"version": "v1", "resource": "pods"}, "object": 1}}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		out, err := run(t, text, "-f", samples+"01-require-team-label.yaml", "--object", "-")
+		out, _, err := run(t, text, "-f", samples+"01-require-team-label.yaml", "--object", "-")
 		if (err == nil) == (out == "") || err != nil && err.Error() == "" {
 			t.Errorf("%q, %v", out, err)
 		}

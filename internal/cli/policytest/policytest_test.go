@@ -1,33 +1,19 @@
 package policytest
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/test/clitest"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-// run runs the command.
-func run(t *testing.T, stdin string, args ...string) (out, errOut string, err error) {
+func run(t testing.TB, stdin string, args ...string) (out, errOut string, err error) {
 	t.Helper()
-	streams, in, stdout, stderr := genericiooptions.NewTestIOStreams()
-	in.WriteString(stdin)
-	c := NewCommand(&output.Options{IOStreams: streams})
-	c.SetArgs(args)
-	c.SetOut(stdout)
-	c.SetErr(stderr)
-	c.SilenceErrors, c.SilenceUsage = true, true
-	err = c.ExecuteContext(t.Context())
-	return stdout.String(), stderr.String(), err
+	return clitest.Run(t, NewCommand, stdin, args...)
 }
 
 const (
@@ -208,25 +194,8 @@ func TestFormats(t *testing.T) {
 			if output.Status(err) != output.StatusFindings {
 				t.Error(err)
 			}
-			compare(t, format, fmt.Sprintf("%s--- stderr ---\n%s%v\n", out, errOut, err))
+			clitest.Compare(t, filepath.Join("testdata", "golden", format+".txt"), fmt.Sprintf("%s--- stderr ---\n%s%v\n", out, errOut, err))
 		})
-	}
-}
-
-func compare(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", "golden", name+".txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("output (-want +got):\n%s", diff)
 	}
 }
 
