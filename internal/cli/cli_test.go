@@ -134,6 +134,20 @@ func TestCompletion(t *testing.T) {
 	if !strings.HasPrefix(out, "table\njson\nyaml\n") {
 		t.Errorf("formats are completed with %q", out)
 	}
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	for arguments, want := range map[string]string{
+		"eval --kubernetes-version 1.3":                  "1.34\n1.35\n1.36\n1.37\n:4\n",
+		"eval --as-action D":                             "Deny\nWarn\nAudit\n:4\n", // the shell chooses
+		"explain -f testdata/examples/policy.yaml requ":  "require-team-label\n:4\n",
+		"explain -f testdata/examples/policy.yaml other": ":4\n",
+		"explain -f testdata/examples/policy.yaml pod/":  ":4\n",
+		"explain requ": ":4\n",
+		"explain -f testdata/examples/absent.yaml requ": ":4\n",
+	} {
+		if status, out, _ := run(t, append([]string{"__complete"}, strings.Fields(arguments)...)...); status != output.StatusOK || out != want {
+			t.Errorf("%s is completed with %q, want %q", arguments, out, want)
+		}
+	}
 }
 
 func TestNoColorWithoutTerminal(t *testing.T) {

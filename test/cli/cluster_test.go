@@ -49,6 +49,7 @@ func TestCommandsWithCluster(t *testing.T) {
 	t.Setenv("KUBECONFIG", cp.Kubeconfig())
 	t.Run("eval", testEvalFromCluster)
 	t.Run("explain", testExplainStored)
+	t.Run("completion", testCompletion)
 	t.Run("version", testVersion)
 	t.Run("status", testStatusWatch)
 	t.Run("examples", testExamples)
@@ -177,6 +178,7 @@ func testExplainStored(t *testing.T) {
 		wantStatus int
 	}{
 		"a table":          {args: []string{"pod/web-0", "-n", "shop"}, want: []string{"Pod shop/web-0 as it is stored, by ", "require-team-label CREATE deny Deny: add the label team", "keep-pods DELETE deny"}},
+		"a wide table":     {args: []string{"pod/web-0", "-n", "shop", "-o", "wide"}, want: []string{"POLICY OPERATION DECISION BINDINGS COST WHY", "require-team-label CREATE deny (default) "}},
 		"one policy":       {args: []string{"po/web-0", "require-team-label", "-n", "shop"}, want: []string{"require-team-label on CREATE: deny", `because spec.validations[0].expression: has(object.metadata.labels.team) is false`}},
 		"deletion":         {args: []string{"pods/web-0", "-n", "shop", "--delete", "--all"}, want: []string{"require-team-label - unmatched spec.matchConstraints.resourceRules match CREATE and UPDATE of pods, not DELETE"}},
 		"an exempt object": {args: []string{"pod/web-0", "-n", "exempted", "--all"}, want: []string{"require-team-label - unmatched the namespace exempted is exempt from every policy"}},
@@ -201,6 +203,27 @@ func testExplainStored(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// testCompletion completes the arguments of explain with what the cluster has.
+func testCompletion(t *testing.T) {
+	for arguments, want := range map[string]string{
+		"explain pod/w -n shop":            "pod/web-0\n:4\n",
+		"explain pod/x -n shop":            ":4\n",
+		"explain require":                  "require-team-label\n:6\n",
+		"explain configm":                  "configmaps/\n:6\n",
+		"explain pod/web-0 -n shop requir": "require-team-label\n:4\n",
+		"explain rockets/":                 ":4\n",
+	} {
+		words := strings.Fields(arguments)
+		if i := len(words) - 1; words[i] == "shop" { // the word to complete comes last
+			words = append(append(words[:1:1], words[2:]...), words[1])
+		}
+		status, out, errOut := ostiary(t, "", append([]string{"__complete"}, words...)...)
+		if status != output.StatusOK || out != want {
+			t.Errorf("%s is completed with %q, want %q\n%s", arguments, out, want, errOut)
+		}
 	}
 }
 

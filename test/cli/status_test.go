@@ -10,6 +10,8 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -82,7 +84,14 @@ func TestStatusShowsDenials(t *testing.T) {
 	must(t, err)
 	startNode(t, client, "node")
 	startPod(t, client, "ostiary-system", "ostiary-a", "node")
-	port := serveTLS(t, certificate, exposed("secret"))
+	_, err = client.CoreV1().ServiceAccounts("ostiary-system").Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "scraper"}}, metav1.CreateOptions{})
+	must(t, err)
+	port := serveTLS(t, certificate, exposed(func(token string) bool {
+		review, err := client.AuthenticationV1().TokenReviews().Create(t.Context(),
+			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+		return token == "secret" || err == nil && review.Status.User.Username == "system:serviceaccount:ostiary-system:scraper"
+	}))
 
 	run := func(args ...string) (int, string, string) {
 		streams, _, out, errOut := genericiooptions.NewTestIOStreams()
@@ -90,19 +99,32 @@ func TestStatusShowsDenials(t *testing.T) {
 		return code, out.String(), errOut.String()
 	}
 	for name, tc := range map[string]struct {
-		token      string
-		wantDenied *int
-		wantErrOut string
+		args        []string
+		wantDenied  *int
+		wantUnknown string
 	}{
-		"with a token":         {token: "secret", wantDenied: new(7)},
-		"with a refused token": {token: "other", wantErrOut: "not shown: reading the metrics of Pod ostiary-a: 401 Unauthorized: use a context with a token of a user who may get the URL /metrics\n"},
+		"with a token": {args: []string{"--token", "secret"}, wantDenied: new(7)},
+		"with a refused token": {
+			args: []string{"--token", "other"},
+			wantUnknown: "reading the metrics of Pod ostiary-a: 401 Unauthorized: use the token of a user who may get the URL /metrics, " +
+				"or --metrics-service-account",
+		},
+		"with a client certificate": {
+			wantUnknown: "the context has no token, which the replicas ask for: name a ServiceAccount that may get the URL /metrics " +
+				"with --metrics-service-account, or pass a token with --token",
+		},
+		"with the token of a ServiceAccount": {args: []string{"--metrics-service-account", "ostiary-system/scraper"}, wantDenied: new(7)},
+		"with a ServiceAccount that does not exist": {
+			args:        []string{"--metrics-service-account", "ostiary-system/nobody"},
+			wantUnknown: `requesting a token of ServiceAccount ostiary-system/nobody: serviceaccounts "nobody" not found`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, out, errOut := run("--token", tc.token)
+			code, out, errOut := run(tc.args...)
 			var got status.Status
 			must(t, json.Unmarshal([]byte(out), &got))
-			if code != output.StatusOK || errOut != tc.wantErrOut {
-				t.Errorf("status %d, stderr %q; want 0, %q", code, errOut, tc.wantErrOut)
+			if code != output.StatusOK || errOut != "" || got.DenialsUnknown != tc.wantUnknown {
+				t.Errorf("status %d, stderr %q, unknown %q; want 0, none, %q", code, errOut, got.DenialsUnknown, tc.wantUnknown)
 			}
 			if len(got.Policies) != 1 || got.Policies[0].Ready != "True" || got.Leader != "ostiary-a" || got.Live != 1 || got.CAExpires == nil {
 				t.Fatalf("got %+v", got)
@@ -112,10 +134,31 @@ func TestStatusShowsDenials(t *testing.T) {
 			}
 		})
 	}
+	t.Run("without leader election", func(t *testing.T) {
+		must(t, client.CoordinationV1().Leases("ostiary-system").Delete(t.Context(), "ostiary-leader", metav1.DeleteOptions{}))
+		p.plant(t, p.parse(t, single))
+		code, out, errOut := run("-o", "wide")
+		const want = "Ostiary in ostiary-system: 1 of 1 replicas, without leader election, CA expires in "
+		if code != output.StatusOK || errOut != "" || !strings.HasPrefix(out, want) || strings.Contains(out, "No replica") {
+			t.Errorf("status %d\n%s%s, want %q", code, out, errOut, want)
+		}
+	})
 }
 
-// exposed serves the metrics of a replica to clients with a token.
-func exposed(token string) http.Handler {
+const single = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {namespace: ostiary-system, name: ostiary, labels: {app.kubernetes.io/name: ostiary}}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: ostiary}}
+  template:
+    metadata: {labels: {app: ostiary}}
+    spec: {containers: [{name: manager, image: "example.com/ostiary:v1", args: [--leader-elect=false]}]}
+`
+
+// exposed serves the metrics of a replica to clients with a token that is accepted.
+func exposed(accepts func(token string) bool) http.Handler {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ostiary_policy_requests_total"}, []string{"policy", "operation", "decision"})
 	requests.WithLabelValues("require-team", "CREATE", "deny").Add(7)
 	requests.WithLabelValues("require-team", "CREATE", "allow").Add(70)
@@ -123,7 +166,8 @@ func exposed(token string) http.Handler {
 	registry.MustRegister(requests)
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer "+token {
+		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok || !accepts(token) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}

@@ -197,8 +197,14 @@ func TestOwnInstallation(t *testing.T) {
 		}},
 	}
 	canary := registration.PhaseValidate.CanaryConfiguration()
+	replica := coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "ostiary-replica-ostiary-a", Namespace: "ostiary-system"},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("ostiary-a"), LeaseDurationSeconds: new(int32(30)), RenewTime: &metav1.MicroTime{Time: now},
+		},
+	}
 	d := &Dump{
-		Leases: []coordinationv1.Lease{}, Deployments: []appsv1.Deployment{deployment}, Policies: []v1alpha1.WebhookPolicy{{
+		Leases: []coordinationv1.Lease{replica}, Deployments: []appsv1.Deployment{deployment}, Policies: []v1alpha1.WebhookPolicy{{
 			ObjectMeta: metav1.ObjectMeta{Name: "p"},
 			Status:     v1alpha1.WebhookPolicyStatus{Conditions: []metav1.Condition{{Type: conditionReady, Status: metav1.ConditionTrue}}},
 		}},
@@ -223,6 +229,55 @@ func TestOwnInstallation(t *testing.T) {
 	d.Validating[0].Name = "ostiary-validate-p"
 	if got := Check(d, now); len(got) != 1 || got[0].Check != "fail-with-one-replica" {
 		t.Errorf("another configuration: got %s, want fail-with-one-replica", text(got))
+	}
+}
+
+// TestCanaryHasNoOrder has no findings about the order or the time limits of the canary, which API servers call for
+// Ostiary's own dry-run requests only.
+func TestCanaryHasNoOrder(t *testing.T) {
+	configuration := func(name string, labels map[string]string, timeout int32) admissionregistrationv1.MutatingWebhookConfiguration {
+		return admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+			Webhooks: []admissionregistrationv1.MutatingWebhook{{
+				Name: name + ".example.com", TimeoutSeconds: &timeout,
+				ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://webhooks.example.com")},
+				Rules: []admissionregistrationv1.RuleWithOperations{{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+					Rule: admissionregistrationv1.Rule{
+						APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"},
+					},
+				}},
+				FailurePolicy: new(admissionregistrationv1.Fail), AdmissionReviewVersions: []string{"v1"},
+				SideEffects: new(admissionregistrationv1.SideEffectClassNone),
+			}},
+		}
+	}
+	owned := map[string]string{registration.LabelManagedBy: registration.ManagedBy}
+	both := []string{"order-dependent", "timeouts-exceed-request"}
+	for name, tc := range map[string]struct {
+		own, other string
+		want       []string
+	}{
+		"a webhook before the canary": {own: registration.PhaseMutate.CanaryConfiguration(), other: "a"},
+		"a webhook after the canary":  {own: registration.PhaseMutate.CanaryConfiguration(), other: "z"},
+		"before another webhook":      {own: "ostiary-mutate-p", other: "a", want: both},
+		"after another webhook":       {own: "ostiary-mutate-p", other: "z", want: both},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &Dump{Mutating: []admissionregistrationv1.MutatingWebhookConfiguration{
+				configuration(tc.own, owned, 10), configuration(tc.other, nil, 30),
+			}}
+			var got []string
+			for _, f := range Check(d, now) {
+				if f.Check != "timeout-long" { // of the other webhook
+					got = append(got, f.Check)
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -13,12 +13,13 @@ import (
 // a configuration, and among those of Ostiary, is chosen by their authors.
 func (c *checker) order() {
 	for i, w := range c.webhooks {
-		if !w.mutating || w.reinvoked() {
+		if !w.mutating || w.reinvoked() || w.isCanary() {
 			continue
 		}
 		var later, resources []string
 		for _, other := range c.webhooks[i+1:] {
-			if !other.mutating || other.configuration == w.configuration || w.ofOstiary() && other.ofOstiary() {
+			if !other.mutating || other.isCanary() || other.configuration == w.configuration ||
+				w.ofOstiary() && other.ofOstiary() {
 				continue
 			}
 			if resource := c.shared(w, other); resource != "" {
@@ -120,7 +121,7 @@ func (c *checker) mutatedResources() []pattern {
 func (c *checker) chain(p pattern) chain {
 	var out chain
 	for _, w := range c.webhooks {
-		if !w.matchesCreate(p) {
+		if !w.matchesCreate(p) || w.isCanary() {
 			continue
 		}
 		switch {

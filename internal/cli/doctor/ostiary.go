@@ -23,10 +23,13 @@ const (
 
 // Ostiary is the state of an installation.
 type Ostiary struct {
-	// Namespace is empty if no replica has ever led.
+	// Namespace is empty if no replica has ever led, and no Deployment runs without leader election.
 	Namespace string
 	// Leader is the Pod that holds the Lease; empty if it is not renewed.
 	Leader string
+	// WithoutElection reports that the Deployment runs without leader election: its only replica writes without the
+	// Lease of a leader.
+	WithoutElection bool
 	// Pods are the replicas that renew their Leases, sorted.
 	Pods []string
 	// Deployment is the name of the Deployment, and Replicas the number that it wants.
@@ -37,12 +40,18 @@ type Ostiary struct {
 // Ostiary returns the state of Ostiary at a time.
 func (d *Dump) Ostiary(now time.Time) Ostiary {
 	leader := slices.IndexFunc(d.Leases, func(l coordinationv1.Lease) bool { return l.Name == LeaderLease })
-	if leader < 0 {
-		return Ostiary{}
-	}
-	out := Ostiary{Namespace: d.Leases[leader].Namespace}
-	if held(&d.Leases[leader], now) {
-		out.Leader = podOf(*d.Leases[leader].Spec.HolderIdentity)
+	single := slices.IndexFunc(d.Deployments, func(w appsv1.Deployment) bool { return runsWithoutElection(&w) })
+	out := Ostiary{WithoutElection: single >= 0}
+	switch {
+	case single >= 0:
+		out.Namespace = d.Deployments[single].Namespace
+	case leader < 0:
+		return out
+	default:
+		out.Namespace = d.Leases[leader].Namespace
+		if held(&d.Leases[leader], now) {
+			out.Leader = podOf(*d.Leases[leader].Spec.HolderIdentity)
+		}
 	}
 	for i := range d.Leases {
 		if l := &d.Leases[i]; l.Namespace == out.Namespace && held(l, now) {
@@ -83,7 +92,7 @@ func (c *checker) ostiary() {
 	}
 	o := c.Ostiary(c.now)
 	switch {
-	case c.withoutElection():
+	case o.WithoutElection:
 	case o.Namespace == "" && c.Leases != nil && len(c.Policies) > 0:
 		c.report(Error, "ostiary-no-leader", Object{Kind: "Lease", Name: LeaderLease}, "", "no replica of Ostiary has ever led: policies are not registered", "install Ostiary, or check the logs of its Pods")
 	case o.Namespace != "" && o.Leader == "":
@@ -96,14 +105,12 @@ func (c *checker) ostiary() {
 	}
 }
 
-// withoutElection reports whether Ostiary's Deployment runs without leader election, so that
-// its only replica writes without a Lease.
-func (c *checker) withoutElection() bool {
-	return slices.ContainsFunc(c.Deployments, func(d appsv1.Deployment) bool {
-		return d.Labels["app.kubernetes.io/name"] == "ostiary" && slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(container corev1.Container) bool {
+// runsWithoutElection reports whether a Deployment is one of Ostiary without leader election.
+func runsWithoutElection(d *appsv1.Deployment) bool {
+	return d.Labels["app.kubernetes.io/name"] == "ostiary" &&
+		slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(container corev1.Container) bool {
 			return slices.Contains(container.Args, "--leader-elect=false")
 		})
-	})
 }
 
 // policy reports a policy that API servers do not enforce.

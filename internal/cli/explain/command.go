@@ -72,7 +72,8 @@ func NewCommand(o *output.Options) *cobra.Command {
 	c.Flags().BoolVar(&run.all, "all", false, "of an object of the cluster, also show the policies that do not match it")
 	c.Flags().StringVar(&run.subresource, "subresource", "", "subresource of the request")
 	c.Flags().StringVar(&run.resource, "resource", "", "resource that has the subresource, such as deployments.apps")
-	o.AddFormat(c)
+	o.AddFormat(c, output.Wide)
+	c.ValidArgsFunction = run.completeArguments
 	return c
 }
 
@@ -104,7 +105,7 @@ func (c *command) show(ctx context.Context, s *inputs.Setting, stored string, na
 	switch {
 	case err != nil:
 		return err
-	case c.Format != output.Table:
+	case !c.IsTable():
 		return c.Print(e)
 	case stored != "" && all:
 		return c.writeSummary(e)

@@ -92,7 +92,7 @@ func (c *command) explainDenial(ctx context.Context) error {
 		}
 		denials[i].add(&p.Spec)
 	}
-	if c.Format != output.Table {
+	if !c.IsTable() {
 		return c.Print(denials)
 	}
 	return c.writeDenials(denials)

@@ -136,9 +136,17 @@ func (c *command) writeSummary(e *Explanation) error {
 		if operation == "" {
 			operation = "-"
 		}
-		rows = append(rows, []string{p.Policy, operation, string(p.Decision), p.reason()})
+		row := []string{p.Policy, operation, string(p.Decision), p.reason()}
+		if c.Format == output.Wide {
+			row = slices.Insert(row, 3, p.bindings(), fmt.Sprintf("%d of %d", p.Cost, p.Budget))
+		}
+		rows = append(rows, row)
 	}
-	if err := output.WriteTable(c.Out, []string{"POLICY", "OPERATION", "DECISION", "WHY"}, rows); err != nil {
+	header := []string{"POLICY", "OPERATION", "DECISION", "WHY"}
+	if c.Format == output.Wide {
+		header = slices.Insert(header, 3, "BINDINGS", "COST")
+	}
+	if err := output.WriteTable(c.Out, header, rows); err != nil {
 		return err
 	}
 	if hidden > 0 {
@@ -159,6 +167,21 @@ func (e *Explanation) denying() (out []string) {
 		}
 	}
 	return out
+}
+
+// bindings names the bindings that match, each with its param.
+func (e *PolicyExplanation) bindings() string {
+	var out []string
+	for _, b := range e.Bindings {
+		name := cmp.Or(b.Binding, "(default)")
+		if b.Param != "" {
+			name += " with " + b.Param
+		}
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return cmp.Or(strings.Join(out, ", "), "-")
 }
 
 // reason is the most important line of an explanation.

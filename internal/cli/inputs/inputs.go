@@ -85,6 +85,8 @@ func (f *Flags) AddSources(c *cobra.Command) {
 // AddAction adds the flag for the action of bindings.
 func (f *Flags) AddAction(c *cobra.Command) {
 	c.Flags().StringVar(&f.Action, "as-action", "", "evaluate all bindings as if they had this action: Deny, Warn or Audit")
+	complete(c, "as-action", string(admissionregistrationv1.Deny), string(admissionregistrationv1.Warn),
+		string(admissionregistrationv1.Audit))
 }
 
 // ReplaceActions sets the action of the flag in all bindings of policies.
@@ -112,6 +114,21 @@ func (f *Flags) ReplaceActions(policies []offline.Policy) error {
 func (f *Flags) AddVersion(c *cobra.Command) {
 	f.Kubernetes.Engine = policy.LatestEngine
 	c.Flags().Var(&f.Kubernetes, "kubernetes-version", "Kubernetes version of the API server to simulate")
+	CompleteVersions(c)
+}
+
+// CompleteVersions completes the flag --kubernetes-version.
+func CompleteVersions(c *cobra.Command) {
+	var versions []string
+	for e := policy.OldestEngine; e <= policy.LatestEngine; e++ {
+		versions = append(versions, e.String())
+	}
+	complete(c, "kubernetes-version", versions...)
+}
+
+func complete(c *cobra.Command, flag string, values ...string) {
+	// The flag exists and has no other completion.
+	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // AddUser adds the flags for the user.
@@ -122,6 +139,9 @@ func (f *Flags) AddUser(c *cobra.Command) {
 
 // Config returns the configuration of clients of the cluster that the flags choose.
 func (f *Flags) Config() (*rest.Config, error) { return f.connection.Config() }
+
+// Namespace returns the namespace that the flags choose.
+func (f *Flags) Namespace() (string, error) { return f.connection.Namespace() }
 
 // UserInfo returns the user.
 func (f *Flags) UserInfo() authenticationv1.UserInfo {

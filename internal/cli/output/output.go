@@ -50,6 +50,7 @@ type Format string
 // The formats. Each command supports some of them.
 const (
 	Table  Format = "table"
+	Wide   Format = "wide" // a table with more columns
 	JSON   Format = "json"
 	YAML   Format = "yaml"
 	JUnit  Format = "junit"
@@ -65,6 +66,9 @@ type Options struct {
 	// Format is set by the flag of AddFormat.
 	Format Format
 }
+
+// IsTable reports whether the result is written for people.
+func (o *Options) IsTable() bool { return o.Format == Table || o.Format == Wide }
 
 // formatFlag is the flag for the format, which accepts only the formats of a command.
 type formatFlag struct {

@@ -17,8 +17,11 @@ import (
 const help = `Show policies, the requests that they deny, the replicas of Ostiary and its certificates.
 
 The numbers of denied requests are those of the replicas' metrics, which the command reads through
-port-forwards. This needs a context with the bearer token of a user who may get the URL /metrics
-and create pods/portforward. Otherwise, the command shows only the other columns.
+port-forwards. This needs the permission to create pods/portforward, and the bearer token of a user
+who may get the URL /metrics. A context with a client certificate, as kind and kubeadm write it, has
+no token: --metrics-service-account names a ServiceAccount whose token the command requests for 10
+minutes, which needs the permission to create serviceaccounts/token. Without access, the columns are
+n/a, and the reason is below the table.
 
 Without -f, the command reads the cluster of the current context. With -f, it reads a dump of one.
 Exit status 1 means that a policy is not Ready. With --watch, Ctrl-C ends the command with exit
@@ -33,6 +36,7 @@ type command struct {
 	watch      bool
 	interval   time.Duration
 	port       int32
+	account    serviceAccount
 }
 
 // NewCommand returns the command.
@@ -43,6 +47,7 @@ func NewCommand(shared *output.Options) *cobra.Command {
 		Short: "Show policies, denied requests, replicas and certificates",
 		Long:  help,
 		Example: "  kubectl ostiary status\n" +
+			"  kubectl ostiary status --metrics-service-account monitoring/prometheus-k8s\n" +
 			"  kubectl ostiary status -f cluster.yaml",
 		Args: output.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
@@ -52,9 +57,11 @@ func NewCommand(shared *output.Options) *cobra.Command {
 	flags.BoolVarP(&o.watch, "watch", "w", false, "repeat the status until Ctrl-C, each time with the denied requests per minute")
 	flags.DurationVar(&o.interval, "interval", 5*time.Second, "time between two updates with --watch")
 	flags.Int32Var(&o.port, "metrics-port", 8443, "port of the metrics of Ostiary's Pods")
+	flags.Var(&o.account, "metrics-service-account",
+		"ServiceAccount that may get the URL /metrics, as NAMESPACE/NAME, whose token reads the metrics")
 	c.MarkFlagsMutuallyExclusive("filename", "watch")
 	o.connection = connect.AddFlags(flags)
-	o.AddFormat(c)
+	o.AddFormat(c, output.Wide)
 	return c
 }
 
@@ -67,7 +74,7 @@ func (o *command) run(ctx context.Context) error {
 		}
 		skipped.Write()
 		now := time.Now()
-		s := statusOf(dump, nil, now)
+		s := statusOf(dump, nil, errors.New("a dump has no metrics"), now)
 		return errors.Join(o.print(s, now), skipped.Result(failure(s)))
 	}
 	if o.interval < minInterval {
@@ -112,23 +119,20 @@ func (o *command) update(ctx context.Context, config *rest.Config, past *history
 		return nil, err
 	}
 	now := time.Now()
-	m, err := scrape(ctx, config, dump, o.port, now)
-	if err != nil {
-		note(err)
-	}
-	s := statusOf(dump, m, now)
+	m, err := o.scrape(ctx, config, dump, now)
+	s := statusOf(dump, m, err, now)
 	past.add(s, m, now)
 	return s, o.print(s, now)
 }
 
 func (o *command) print(s *Status, now time.Time) error {
-	if o.Format != output.Table {
+	if !o.IsTable() {
 		return o.Print(s)
 	}
 	if o.watch && output.IsTerminal(o.Out) {
 		_, _ = fmt.Fprint(o.Out, output.EraseScreen(o.Out))
 	}
-	return s.write(o.Out, output.Colored(o.Out), now)
+	return s.write(o.Out, output.Colored(o.Out), o.Format == output.Wide, now)
 }
 
 func failure(s *Status) error {

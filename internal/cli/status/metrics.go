@@ -34,21 +34,25 @@ type metrics struct {
 	expires time.Time      // of the first serving certificate to expire
 }
 
-// scrape reads the metrics of all replicas through port-forwards. It sends them the token of
-// the user, as Prometheus does, and verifies their certificate like an API server.
-func scrape(ctx context.Context, config *rest.Config, d *doctor.Dump, port int32, now time.Time) (*metrics, error) {
-	o := d.Ostiary(now)
-	called := clientConfig(d)
+// scrape reads the metrics of all replicas through port-forwards. It sends them the token of the user or of a
+// ServiceAccount, as Prometheus does, and verifies their certificate like an API server.
+func (o *command) scrape(ctx context.Context, config *rest.Config, d *doctor.Dump, now time.Time) (*metrics, error) {
+	installed, called := d.Ostiary(now), clientConfig(d)
 	switch {
-	case len(o.Pods) == 0:
+	case len(installed.Pods) == 0:
 		return nil, errors.New("no replica of Ostiary renews its Lease")
 	case called == nil || called.Service == nil || len(called.CABundle) == 0:
 		return nil, errors.New("no webhook configuration has a CA bundle that verifies the replicas")
 	}
+	user, err := o.account.user(ctx, config, now)
+	if err != nil {
+		return nil, err
+	}
 	m := &metrics{denied: map[string]int{}}
-	for _, pod := range o.Pods {
-		err := cluster.Forward(ctx, config, o.Namespace, doctor.Backend{Pod: pod, Port: port}, func(address string) error {
-			return m.read(ctx, verifying(config, called, address))
+	for _, pod := range installed.Pods {
+		to := doctor.Backend{Pod: pod, Port: o.port}
+		err := cluster.Forward(ctx, config, installed.Namespace, to, func(address string) error {
+			return m.read(ctx, verifying(user, called, address))
 		})
 		if err != nil {
 			return nil, fmt.Errorf("reading the metrics of Pod %s: %w", pod, err)
@@ -89,7 +93,8 @@ func (m *metrics) read(ctx context.Context, config *rest.Config) error {
 	case http.StatusOK:
 		return m.parse(io.LimitReader(response.Body, maxMetrics))
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%s: use a context with a token of a user who may get the URL /metrics", response.Status)
+		return fmt.Errorf("%s: use the token of a user who may get the URL /metrics, or --metrics-service-account",
+			response.Status)
 	}
 	return errors.New(response.Status)
 }

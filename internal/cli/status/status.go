@@ -24,6 +24,8 @@ import (
 type Status struct {
 	Namespace string `json:"namespace,omitempty"`
 	Leader    string `json:"leader,omitempty"`
+	// WithoutElection reports that the only replica writes without leader election.
+	WithoutElection bool `json:"withoutElection,omitempty"`
 	// Live are the replicas that renew their Leases, of those that the Deployment wants.
 	Live     int `json:"live"`
 	Replicas int `json:"replicas,omitempty"`
@@ -32,6 +34,10 @@ type Status struct {
 	CAExpires          *time.Time `json:"caExpires,omitempty"`
 	CertificateExpires *time.Time `json:"certificateExpires,omitempty"`
 	Policies           []Policy   `json:"policies"`
+	// DenialsUnknown says why the numbers of denied requests are not known; empty if they are.
+	DenialsUnknown string `json:"denialsUnknown,omitempty"`
+
+	unread bool // the Leases, which tell where Ostiary runs
 }
 
 // Policy is the state of a policy.
@@ -42,6 +48,9 @@ type Policy struct {
 	Reason        string `json:"reason,omitempty"`
 	Message       string `json:"message,omitempty"`
 	FailurePolicy string `json:"failurePolicy,omitempty"`
+	// Violations are those of stored objects, or why they are not known.
+	Violations string   `json:"violations,omitempty"`
+	Webhooks   []string `json:"webhooks,omitempty"`
 	// Denied is the number of denied requests since the replicas started, and DeniedPerMinute
 	// that of the last minute; nil if it is not known.
 	Denied          *int       `json:"denied,omitempty"`
@@ -49,10 +58,16 @@ type Policy struct {
 	Created         *time.Time `json:"created,omitempty"`
 }
 
-// statusOf returns the state in a dump. The denials are nil if they are not known.
-func statusOf(d *doctor.Dump, m *metrics, now time.Time) *Status {
+// statusOf returns the state in a dump. Without metrics, the denials are not known.
+func statusOf(d *doctor.Dump, m *metrics, why error, now time.Time) *Status {
 	o := d.Ostiary(now)
-	s := &Status{Namespace: o.Namespace, Leader: o.Leader, Live: len(o.Pods), Replicas: o.Replicas, Policies: []Policy{}}
+	s := &Status{
+		Namespace: o.Namespace, Leader: o.Leader, WithoutElection: o.WithoutElection,
+		Live: len(o.Pods), Replicas: o.Replicas, Policies: []Policy{}, unread: d.Leases == nil,
+	}
+	if m == nil && why != nil {
+		s.DenialsUnknown = why.Error()
+	}
 	if config := clientConfig(d); config != nil {
 		if expires, ok := doctor.Expiry(config.CABundle); ok {
 			s.CAExpires = &expires
@@ -87,6 +102,12 @@ func policyOf(p *v1alpha1.WebhookPolicy, m *metrics) Policy {
 	if ready := meta.FindStatusCondition(p.Status.Conditions, "Ready"); ready != nil && ready.ObservedGeneration >= p.Generation {
 		out.Ready, out.Reason, out.Message = string(ready.Status), ready.Reason, ready.Message
 	}
+	if p.Status.Audit != nil {
+		out.Violations = p.Status.Audit.Summary
+	}
+	for _, w := range p.Status.Webhooks {
+		out.Webhooks = append(out.Webhooks, w.Configuration)
+	}
 	if m != nil {
 		denied := m.denied[p.Name]
 		out.Denied = &denied
@@ -106,11 +127,11 @@ func (s *Status) notReady() int {
 }
 
 // write writes the state for people.
-func (s *Status) write(w io.Writer, style output.Style, now time.Time) error {
+func (s *Status) write(w io.Writer, style output.Style, wide bool, now time.Time) error {
 	if _, err := fmt.Fprintf(w, "%s\n\n", output.Printable(s.summary(now))); err != nil {
 		return fmt.Errorf("writing the status: %w", err)
 	}
-	if s.Leader == "" && len(s.Policies) > 0 {
+	if !s.writes() && len(s.Policies) > 0 {
 		text := "No replica leads: the columns READY and REASON are what the last leader wrote, and can be wrong. See kubectl ostiary doctor"
 		if _, err := fmt.Fprintf(w, "%s\n\n", output.Paint(style, output.Red, text)); err != nil {
 			return fmt.Errorf("writing the status: %w", err)
@@ -120,15 +141,38 @@ func (s *Status) write(w io.Writer, style output.Style, now time.Time) error {
 		_, err := fmt.Fprintln(w, "There are no policies")
 		return err
 	}
-	rows := make([][]string, len(s.Policies))
-	for i, p := range s.Policies {
-		rows[i] = []string{p.Name, p.Actions, p.Ready, p.Reason, p.FailurePolicy, number(p.Denied), rate(p.DeniedPerMinute), age(p.Created, now)}
-	}
-	if err := output.WriteTable(w, []string{"POLICY", "ACTIONS", "READY", "REASON", "FAILURE-POLICY", "DENIED", "DENIED/MIN", "AGE"}, rows); err != nil {
+	header, rows := s.table(wide, now)
+	if err := output.WriteTable(w, header, rows); err != nil {
 		return err
+	}
+	if s.DenialsUnknown != "" {
+		if _, err := fmt.Fprintf(w, "\nDENIED is not known: %s\n", output.Printable(s.DenialsUnknown)); err != nil {
+			return fmt.Errorf("writing the status: %w", err)
+		}
 	}
 	return s.writeProblems(w, style)
 }
+
+// table returns the header and the rows of the policies.
+func (s *Status) table(wide bool, now time.Time) (header []string, rows [][]string) {
+	header = []string{"POLICY", "ACTIONS", "READY", "REASON", "FAILURE-POLICY", "DENIED", "DENIED/MIN", "AGE"}
+	rows = make([][]string, len(s.Policies))
+	for i, p := range s.Policies {
+		rows[i] = []string{p.Name, p.Actions, p.Ready, p.Reason, p.FailurePolicy, s.number(p.Denied),
+			s.rate(p.DeniedPerMinute), age(p.Created, now)}
+	}
+	if wide {
+		header = append(header, "VIOLATIONS", "WEBHOOKS", "MESSAGE")
+		for i, p := range s.Policies {
+			webhooks := cmp.Or(strings.Join(p.Webhooks, ","), unknown)
+			rows[i] = append(rows[i], cmp.Or(p.Violations, unknown), webhooks, p.Message)
+		}
+	}
+	return header, rows
+}
+
+// writes reports whether a replica writes the status of policies.
+func (s *Status) writes() bool { return s.Leader != "" || s.WithoutElection && s.Live > 0 }
 
 func (s *Status) writeProblems(w io.Writer, style output.Style) error {
 	for _, p := range s.Policies {
@@ -143,17 +187,23 @@ func (s *Status) writeProblems(w io.Writer, style output.Style) error {
 }
 
 func (s *Status) summary(now time.Time) string {
-	if s.Namespace == "" {
+	switch {
+	case s.Namespace == "" && s.unread:
+		return "Whether Ostiary runs in this cluster is not known, because its Leases were not read"
+	case s.Namespace == "":
 		return "No replica of Ostiary has ever led in this cluster"
 	}
 	parts := []string{fmt.Sprintf("%d of %d replicas", s.Live, s.Replicas)}
 	if s.Replicas == 0 {
 		parts[0] = output.Count(s.Live, "replica", "replicas")
 	}
-	if s.Leader == "" {
-		parts = append(parts, "no leader")
-	} else {
+	switch {
+	case s.Leader != "":
 		parts = append(parts, "leader "+s.Leader)
+	case s.WithoutElection:
+		parts = append(parts, "without leader election")
+	default:
+		parts = append(parts, "no leader")
 	}
 	if s.CertificateExpires != nil {
 		parts = append(parts, "certificate "+expiry(*s.CertificateExpires, now))
@@ -173,18 +223,27 @@ func expiry(t, now time.Time) string {
 
 const unknown = "-"
 
-func number(n *int) string {
-	if n == nil {
-		return unknown
+// notAvailable is a number that is not known, for the reason below the table.
+const notAvailable = "n/a"
+
+func (s *Status) number(n *int) string {
+	switch {
+	case n != nil:
+		return strconv.Itoa(*n)
+	case s.DenialsUnknown != "":
+		return notAvailable
 	}
-	return strconv.Itoa(*n)
+	return unknown
 }
 
-func rate(f *float64) string {
-	if f == nil {
-		return unknown
+func (s *Status) rate(f *float64) string {
+	switch {
+	case f != nil:
+		return strconv.FormatFloat(*f, 'f', 1, 64)
+	case s.DenialsUnknown != "":
+		return notAvailable
 	}
-	return strconv.FormatFloat(*f, 'f', 1, 64)
+	return unknown
 }
 
 func age(t *time.Time, now time.Time) string {

@@ -2,12 +2,19 @@ package status
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/cli/doctor"
 	"github.com/ostiary/ostiary/internal/cli/doctor/cluster"
 	"github.com/ostiary/ostiary/internal/cli/output"
@@ -38,6 +45,7 @@ allowed-teams: the API server has no kind Teams in example.com/v1
 	for name, tc := range map[string]struct {
 		change  func(*doctor.Dump)
 		metrics *metrics
+		why     error // without metrics
 		at      time.Time
 		want    string
 	}{
@@ -50,7 +58,26 @@ allowed-teams: the API server has no kind Teams in example.com/v1
 			at: now.Add(time.Hour), want: table("Ostiary in ostiary-system: 0 replicas, no leader\n\n"+
 				"No replica leads: the columns READY and REASON are what the last leader wrote, and can be wrong. See kubectl ostiary doctor", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ", "24h", "25h"),
 		},
-		"without Ostiary": {at: now, change: func(d *doctor.Dump) { d.Leases, d.Policies = nil, nil }, want: "No replica of Ostiary has ever led in this cluster\n\nThere are no policies\n"},
+		"without a token": {
+			at: now, why: errors.New("the context has no token"),
+			want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde", "NO      ", "n/a     ", "REQUIRED", "n/a     ", "RATE", "n/a ",
+				"\nallowed-teams: ", "\nDENIED is not known: the context has no token\n\nallowed-teams: "),
+		},
+		"without leader election": {
+			at: now, change: withoutElection, want: table("Ostiary in ostiary-system: 1 of 1 replicas, without leader election", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   "),
+		},
+		"without leader election, ended": {
+			at: now.Add(time.Hour), change: withoutElection, want: table("Ostiary in ostiary-system: 0 of 1 replicas, without leader election\n\n"+
+				"No replica leads: the columns READY and REASON are what the last leader wrote, and can be wrong. See kubectl ostiary doctor", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ", "24h", "25h"),
+		},
+		"without Ostiary": {
+			at: now, change: func(d *doctor.Dump) { d.Leases, d.Policies = []coordinationv1.Lease{}, nil },
+			want: "No replica of Ostiary has ever led in this cluster\n\nThere are no policies\n",
+		},
+		"without access to Leases": {
+			at: now, change: func(d *doctor.Dump) { d.Leases, d.Policies = nil, nil },
+			want: "Whether Ostiary runs in this cluster is not known, because its Leases were not read\n\nThere are no policies\n",
+		},
 		"a new generation": {
 			at: now, change: func(d *doctor.Dump) { d.Policies = d.Policies[:1]; d.Policies[0].Generation = 2 },
 			want: "Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde\n\n" +
@@ -65,13 +92,42 @@ allowed-teams: the API server has no kind Teams in example.com/v1
 				tc.change(d)
 			}
 			var out strings.Builder
-			if err := statusOf(d, tc.metrics, tc.at).write(&out, output.Style{}, tc.at); err != nil {
+			if err := statusOf(d, tc.metrics, tc.why, tc.at).write(&out, output.Style{}, false, tc.at); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, out.String()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// withoutElection replaces the Lease of the leader by a Deployment without leader election.
+func withoutElection(d *doctor.Dump) {
+	d.Leases = slices.DeleteFunc(d.Leases, func(l coordinationv1.Lease) bool { return l.Name == doctor.LeaderLease })
+	replicas := int32(1)
+	d.Deployments = []appsv1.Deployment{{
+		ObjectMeta: metav1.ObjectMeta{Name: "ostiary", Namespace: "ostiary-system", Labels: map[string]string{"app.kubernetes.io/name": "ostiary"}},
+		Spec: appsv1.DeploymentSpec{Replicas: &replicas, Template: corev1.PodTemplateSpec{
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Args: []string{"--leader-elect=false"}}}},
+		}},
+	}}
+}
+
+// TestWide has the columns of kubectl get whp -o wide.
+func TestWide(t *testing.T) {
+	d := dump(t)
+	d.Policies = d.Policies[:1]
+	d.Policies[0].Status.Audit = &v1alpha1.AuditStatus{Summary: "≥ 12"}
+	d.Policies[0].Status.Webhooks = []v1alpha1.WebhookReference{{Configuration: "ostiary-validate-1"}, {Configuration: "ostiary-mutate-2"}}
+	var out strings.Builder
+	if err := statusOf(d, nil, nil, now).write(&out, output.Style{}, true, now); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"AGE   VIOLATIONS   WEBHOOKS", " ≥ 12         ostiary-validate-1,ostiary-mutate-2   "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got\n%s, want %q", out.String(), want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -132,19 +133,33 @@ func (f *fetcher) policies(ctx context.Context) error {
 	return f.optional(err)
 }
 
-// ostiary reads the Lease of the leader, which tells the namespace of Ostiary, and the
-// Leases of all replicas.
+// ostiary reads the Leases of all replicas, and what runs in the namespace of Ostiary.
 func (f *fetcher) ostiary(ctx context.Context) error {
-	leader := metav1.ListOptions{FieldSelector: "metadata.name=" + doctor.LeaderLease}
-	if err := f.optional(f.list(ctx, coordinationv1.SchemeGroupVersion, "leases", "Lease", "", leader)); err != nil || len(f.dump.Leases) == 0 {
+	namespace, err := f.namespace(ctx)
+	if err != nil || namespace == "" {
 		return err
 	}
-	namespace := f.dump.Leases[0].Namespace
 	f.dump.Leases = nil
 	if err := f.optional(f.list(ctx, coordinationv1.SchemeGroupVersion, "leases", "Lease", namespace, metav1.ListOptions{})); err != nil {
 		return err
 	}
 	return f.workloads(ctx, namespace)
+}
+
+// namespace returns the namespace of Ostiary: that of the Lease of its leader, or without leader election, that of its
+// Deployment; "" if there is none.
+func (f *fetcher) namespace(ctx context.Context) (string, error) {
+	leader := metav1.ListOptions{FieldSelector: "metadata.name=" + doctor.LeaderLease}
+	err := f.optional(f.list(ctx, coordinationv1.SchemeGroupVersion, "leases", "Lease", "", leader))
+	if err != nil || f.dump.Leases == nil || len(f.dump.Leases) > 0 {
+		return f.dump.Ostiary(time.Now()).Namespace, err
+	}
+	before := f.dump.Deployments
+	labeled := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=ostiary"}
+	err = f.optional(f.list(ctx, appsv1.SchemeGroupVersion, "deployments", "Deployment", "", labeled))
+	namespace := f.dump.Ostiary(time.Now()).Namespace
+	f.dump.Deployments = before // the others of a namespace are read with it
+	return namespace, err
 }
 
 // targets reads the Services of webhooks, and what runs behind them.

@@ -14,6 +14,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/connect"
 	"github.com/ostiary/ostiary/internal/cli/doctor"
 	"github.com/ostiary/ostiary/internal/cli/doctor/cluster"
+	"github.com/ostiary/ostiary/internal/cli/inputs"
 	"github.com/ostiary/ostiary/internal/cli/output"
 )
 
@@ -56,6 +57,7 @@ func NewCommand(shared *output.Options) *cobra.Command {
 	flags := c.Flags()
 	flags.StringArrayVarP(&o.files, "filename", "f", nil, "a file or directory with the objects of a cluster, - for stdin; can be repeated")
 	flags.StringVar(&o.version, "kubernetes-version", "", "the version of the API servers of a dump, such as 1.36")
+	inputs.CompleteVersions(c)
 	flags.BoolVar(&o.probe, "probe", false, "perform a TLS handshake with a Pod of each webhook, through a port-forward")
 	c.MarkFlagsMutuallyExclusive("filename", "probe")
 	o.connection = connect.AddFlags(flags)
