@@ -44,8 +44,9 @@ func newScan(pass *results.Pass, wanted wantedResource) *scan {
 }
 
 // scan lists the objects of a resource and evaluates what has changed.
-func (s *Scanner) scan(ctx context.Context, table *results.Table, of *scan) {
-	err := s.list(ctx, table, of, func(version string) { s.watchDeletions(ctx, table, of.GVR(), version) })
+func (s *Scanner) scan(ctx context.Context, table *results.Table, planned plan, of *scan) {
+	begun := func(version string) { s.watchResource(ctx, table, of.GVR(), version) }
+	err := s.list(ctx, table, of, begun, planned)
 	if ctx.Err() != nil {
 		return
 	}
@@ -86,13 +87,18 @@ func (s *Scanner) page(gvr schema.GroupVersionResource) int64 {
 // list visits every object. If a continue token has expired and an API server offers no
 // other, the list begins again: objects that were visited and have not changed since are not
 // evaluated again.
-func (s *Scanner) list(ctx context.Context, table *results.Table, of *scan, begun func(version string)) (err error) {
+func (s *Scanner) list(
+	ctx context.Context, table *results.Table, of *scan, begun func(version string), planned plan,
+) (err error) {
 	for range maxRestarts {
 		began := time.Now()
 		of.Restart()
 		err = s.reader.List(ctx, of.GVR(), s.page(of.GVR()), begun, func(raw []byte) error {
 			s.visit(ctx, table, of, raw)
 			err := s.budget.spend(ctx, time.Since(began))
+			if err == nil {
+				err = s.rereadNext(ctx, table, planned)
+			}
 			began = time.Now()
 			return err
 		})
@@ -103,9 +109,10 @@ func (s *Scanner) list(ctx context.Context, table *results.Table, of *scan, begu
 	return err
 }
 
-// visit evaluates the policies whose result for an object is not known. The evaluator
-// recovers panics of policies; one outside of it must not end admission on this replica.
-func (s *Scanner) visit(ctx context.Context, table *results.Table, of *scan, raw []byte) {
+// visit evaluates the policies whose result for an object is not known, and returns the object;
+// nil for one that cannot be decoded. The evaluator recovers panics of policies; one outside of
+// it must not end admission on this replica.
+func (s *Scanner) visit(ctx context.Context, table *results.Table, of *scan, raw []byte) (o *objects.Object) {
 	defer func() {
 		if value := recover(); value != nil {
 			of.unreadable++
@@ -116,7 +123,7 @@ func (s *Scanner) visit(ctx context.Context, table *results.Table, of *scan, raw
 	o, err := objects.New(raw, of.GVR(), of.wanted.kind)
 	if err != nil {
 		of.unreadable++
-		return
+		return nil
 	}
 	known := &results.Object{
 		ID: results.IDOf(o.UID), Version: results.Hash(o.ResourceVersion, s.namespaceVersion(ctx, of, o)),
@@ -124,7 +131,7 @@ func (s *Scanner) visit(ctx context.Context, table *results.Table, of *scan, raw
 	}
 	todo, hasRoom := table.Todo(of.Pass, known)
 	if !hasRoom {
-		return
+		return o
 	}
 	got := make([]audit.Result, len(todo))
 	of.decoded.Next()
@@ -136,6 +143,7 @@ func (s *Scanner) visit(ctx context.Context, table *results.Table, of *scan, raw
 	if ctx.Err() == nil { // otherwise they are errors
 		table.Store(of.Pass, known, todo, got)
 	}
+	return o
 }
 
 // evaluate evaluates the policy with an index on an object.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,10 +59,16 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
-	to := min(from+s.page, len(s.objects))
-	list := map[string]any{"kind": "ConfigMapList", "apiVersion": "v1", "items": s.objects[from:to]}
+	selected := s.objects
+	if name, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); ok {
+		selected = slices.DeleteFunc(slices.Clone(selected), func(o map[string]any) bool {
+			return o["metadata"].(map[string]any)["name"] != name
+		})
+	}
+	to := min(from+s.page, len(selected))
+	list := map[string]any{"kind": "ConfigMapList", "apiVersion": "v1", "items": selected[from:to]}
 	meta := map[string]any{"resourceVersion": "7"}
-	if to < len(s.objects) {
+	if to < len(selected) {
 		meta["continue"] = strconv.Itoa(to)
 	}
 	list["metadata"] = meta
@@ -119,7 +126,7 @@ func scannerFor(t *testing.T, handler http.Handler) *Scanner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Scanner{pages: map[schema.GroupVersionResource]int64{}, budget: unlimited(), metrics: newMetrics(prometheus.NewRegistry()), options: Options{Log: logr.Discard(), Resources: noResources{}}}
+	s := &Scanner{pages: map[schema.GroupVersionResource]int64{}, budget: unlimited(), changed: newChangedObjects(), metrics: newMetrics(prometheus.NewRegistry()), options: Options{Log: logr.Discard(), Resources: noResources{}}}
 	s.reader = objects.Reader{Client: client, Wait: func(context.Context) error { return nil }}
 	s.host = *testHost()
 	return s
@@ -149,7 +156,7 @@ func scanOnce(t *testing.T, s *Scanner, table *results.Table, now time.Time, tar
 		if version != "7" {
 			t.Errorf("the list begins at version %q", version)
 		}
-	})
+	}, p)
 	s.finish(table, of, err, now)
 	return testutil.ToFloat64(s.metrics.evaluations) - before
 }

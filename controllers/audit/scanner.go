@@ -99,6 +99,7 @@ type Scanner struct {
 	budget    *budget
 	metrics   *metrics
 	listeners events.Broadcaster
+	changed   *changedObjects
 	host      policy.Environment
 	exempt    []string // namespaces
 
@@ -108,7 +109,7 @@ type Scanner struct {
 	lookedUp time.Time // of the goroutine that publishes
 
 	// Of the goroutine that runs.
-	watches map[schema.GroupVersionResource]deletionWatch
+	watches map[schema.GroupVersionResource]resourceWatch
 	pages   map[schema.GroupVersionResource]int64 // objects in a page, if they are fewer
 	natives *natives
 }
@@ -144,7 +145,7 @@ func New(o Options) (*Scanner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for reports: %w", err)
 	}
-	s := &Scanner{options: o, metadata: watches, client: native, reports: reports, reportMetadata: reportMetadata, budget: newBudget(), metrics: newMetrics(o.Registerer), watches: map[schema.GroupVersionResource]deletionWatch{}}
+	s := &Scanner{options: o, metadata: watches, client: native, reports: reports, reportMetadata: reportMetadata, budget: newBudget(), metrics: newMetrics(o.Registerer), watches: map[schema.GroupVersionResource]resourceWatch{}, changed: newChangedObjects()}
 	s.reader = objects.Reader{Client: client, Wait: s.budget.request}
 	s.exempt = guard.ExemptNamespaces(o.ExemptNamespaces)
 	s.host = o.Store.Host
@@ -185,16 +186,13 @@ func (s *Scanner) Run(ctx context.Context) error {
 			return nil
 		}
 		if pass := table.Next(time.Now(), s.options.Interval); pass != nil {
-			s.scan(ctx, table, newScan(pass, planned[pass.GVR()]))
-			if ctx.Err() == nil {
+			s.scan(ctx, table, planned, newScan(pass, planned[pass.GVR()]))
+			if s.rereadNext(ctx, table, planned) == nil && ctx.Err() == nil {
 				continue
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if s.rereadUntil(ctx, table, planned, changes, poll.C) != nil {
 			return nil
-		case <-changes:
-		case <-poll.C:
 		}
 	}
 }
@@ -295,7 +293,7 @@ func (s *Scanner) unaudited(e *policies.Entry, p *v1alpha1.WebhookPolicy, compil
 	return cmp.Or(unauditable(compiled), unreadParams(s.options.Params, &p.Spec))
 }
 
-// stopWatches ends the watches for deletions of resources that are no longer audited; all
+// stopWatches ends the watches of resources that are no longer audited; all
 // of them with nil.
 func (s *Scanner) stopWatches(table *results.Table) {
 	for _, gvr := range slices.Collect(maps.Keys(s.watches)) {

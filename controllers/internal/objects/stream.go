@@ -29,7 +29,8 @@ func (c Collection) open(ctx context.Context, o metav1.ListOptions) (io.ReadClos
 	if c.Namespace != "" {
 		path += "namespaces/" + c.Namespace + "/"
 	}
-	return c.Client.Get().AbsPath(path+c.Resource.Resource).VersionedParams(&o, scheme.ParameterCodec).
+	return c.Client.Get().AbsPath(path+c.Resource.Resource).
+		SpecificallyVersionedParams(&o, scheme.ParameterCodec, metav1.Unversioned).
 		SetHeader("Accept", "application/json").Stream(ctx)
 }
 

@@ -27,6 +27,7 @@ type Pass struct {
 	pending  []bool    // by slot: its verdicts are of an older version
 	number   uint32
 	omitted  int // objects without room for their results
+	isAgain  bool
 }
 
 // GVR returns the resource of the pass.
@@ -59,12 +60,26 @@ func (t *Table) Next(now time.Time, interval time.Duration) *Pass {
 		return nil
 	}
 	due.pass++
-	due.deleted = map[ObjectID]struct{}{}
+	due.newer = map[ObjectID]struct{}{}
 	p := &Pass{resource: due, slots: slices.Clone(due.slots), pending: make([]bool, len(due.slots)), number: due.pass}
 	for i, s := range p.slots {
 		p.pending[i] = s.done != s.version
 	}
 	return p
+}
+
+// Again returns a pass for objects whose current state is read before the next scan, also while
+// another pass of the resource is being made; nil for an unknown resource. It evaluates objects
+// that have changed and have results, needs no end, and must not be used after Set.
+func (t *Table) Again(gvr schema.GroupVersionResource) *Pass {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := t.resources[gvr]
+	if known == nil {
+		return nil
+	}
+	slots := slices.Clone(known.slots)
+	return &Pass{resource: known, slots: slots, pending: make([]bool, len(slots)), number: known.pass, isAgain: true}
 }
 
 func (k *resource) isDue(now time.Time, interval time.Duration) bool {
@@ -81,6 +96,9 @@ func (t *Table) Todo(p *Pass, o *Object) (policies []int, hasRoom bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rec, ok := p.resource.objects[o.ID]
+	if p.isSuperseded(o.ID) || p.isAgain && !ok {
+		return nil, false
+	}
 	isNew := !ok || rec.version != o.Version
 	if !isNew && rec.pass == p.number { // the list was begun again
 		return nil, true
@@ -98,15 +116,24 @@ func (t *Table) Todo(p *Pass, o *Object) (policies []int, hasRoom bool) {
 	return policies, true
 }
 
+// isSuperseded reports whether a later state of an object is known than the list of the pass has.
+func (p *Pass) isSuperseded(id ObjectID) bool {
+	_, ok := p.resource.newer[id]
+	return ok && !p.isAgain
+}
+
 // Store keeps the results of some policies for an object.
 func (t *Table) Store(p *Pass, o *Object, policies []int, got []audit.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := p.resource
-	if _, deleted := known.deleted[o.ID]; deleted {
+	rec, ok := known.objects[o.ID]
+	if p.isSuperseded(o.ID) || p.isAgain && !ok { // it was deleted meanwhile
 		return
 	}
-	rec, ok := known.objects[o.ID]
+	if p.isAgain {
+		known.addNewer(o.ID)
+	}
 	if !ok {
 		rec = record{namespace: unique.Make(o.Namespace)}
 		t.records++
@@ -155,7 +182,7 @@ func (t *Table) Fail(p *Pass, f Failure) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := p.resource
-	known.deleted = nil
+	known.newer = nil
 	t.changed = true
 	known.failure, known.retryAt, known.denied = f.Message, f.RetryAt, f.Denied
 	if !f.Gone {
@@ -172,8 +199,8 @@ func (t *Table) Finish(p *Pass, unreadable int, now time.Time) {
 	defer t.mu.Unlock()
 	known := p.resource
 	t.changed = true
-	known.refill = len(known.deleted) == maxDeleted // deletions may be unknown
-	known.deleted = nil
+	known.refill = len(known.newer) == maxNewer // the state of further objects may be an earlier one
+	known.newer = nil
 	before := len(known.objects)
 	for id, rec := range known.objects {
 		if rec.pass != p.number {

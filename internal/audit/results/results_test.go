@@ -191,8 +191,45 @@ func TestDeletionDuringPass(t *testing.T) {
 	if got := a.Snapshot().Counts[Pair{"p", "a"}]; got.Violations() != 2 {
 		t.Errorf("%v, want 2 violations of 3", got)
 	}
-	if known := a.resources[configMaps]; known.deleted != nil || known.refill {
-		t.Errorf("after the pass: %d deleted, refill %v", len(known.deleted), known.refill)
+	if known := a.resources[configMaps]; known.newer != nil || known.refill {
+		t.Errorf("after the pass: %d deleted, refill %v", len(known.newer), known.refill)
+	}
+}
+
+// A list can contain an earlier state of an object that is evaluated again meanwhile.
+func TestChangeDuringPass(t *testing.T) {
+	a := newAudited(t, 10, map[string]policy.Decision{"p": policy.DecisionDeny})
+	a.add("a", 0, 4)
+	p := a.Next(a.now, time.Hour)
+	a.visit(p, a.objects[:3])
+	later := slices.Clone(a.objects)
+	for i := range later {
+		later[i].Version = 2
+	}
+	a.Remove(configMaps, a.objects[2].ID)
+	a.decide["p"] = policy.DecisionAllow
+	again := a.Again(configMaps)
+	if got := a.visit(again, later[1:]); got != 1 {
+		t.Errorf("%d evaluations of an object with results, a deleted one, and a new one; want 1", got)
+	}
+	if got := a.visit(a.Again(configMaps), later[1:2]); got != 0 {
+		t.Errorf("%d evaluations of an unchanged object", got)
+	}
+	a.decide["p"] = policy.DecisionDeny
+	p.Restart()
+	a.visit(p, a.objects)
+	a.Finish(p, 0, a.now)
+	want := Counts{Violated: 2, Passed: 1}
+	if got := a.Snapshot().Counts[Pair{"p", "a"}]; got != want {
+		t.Errorf("counts %v, want %v", got, want)
+	}
+	for i, want := range []bool{true, false, false, true} {
+		if got := a.HasFinding(configMaps, a.objects[i].ID); got != want {
+			t.Errorf("object %d has a finding: %v, want %v", i, got, want)
+		}
+	}
+	if a.Again(schema.GroupVersionResource{Resource: "unknown"}) != nil {
+		t.Error("a pass of an unknown resource")
 	}
 }
 

@@ -21,9 +21,9 @@ import (
 // them.
 const maxRecords, maxRecordsOfNamespace = 1_000_000, 100_000
 
-// maxDeleted limits the objects that are remembered as deleted during a pass. With more,
-// another pass follows.
-const maxDeleted = 100_000
+// maxNewer limits the objects that are remembered as changed or deleted during a pass. With
+// more, another pass follows.
+const maxNewer = 100_000
 
 // ObjectID is the UID of an object.
 type ObjectID [16]byte
@@ -114,9 +114,9 @@ type resource struct {
 	denied  bool      // the failure lasts until an administrator corrects it
 	refill  bool      // a line has become free, or deletions may be unknown
 
-	// deleted has the objects that were deleted during a pass and that its list can still
-	// contain; nil without a pass.
-	deleted map[ObjectID]struct{}
+	// newer has the objects that were deleted or evaluated again during a pass, because its list
+	// can still contain an earlier state of them; nil without a pass.
+	newer map[ObjectID]struct{}
 }
 
 // Table holds the results for all resources. It is safe for concurrent use.
@@ -250,10 +250,32 @@ func (t *Table) Remove(gvr schema.GroupVersionResource, id ObjectID) {
 	if known == nil {
 		return
 	}
-	if known.deleted != nil && len(known.deleted) < maxDeleted {
-		known.deleted[id] = struct{}{}
-	}
+	known.addNewer(id)
 	t.forget(known, id)
+}
+
+// addNewer remembers an object during a pass.
+func (k *resource) addNewer(id ObjectID) {
+	if k.newer != nil && len(k.newer) < maxNewer {
+		k.newer[id] = struct{}{}
+	}
+}
+
+// HasFinding reports whether an object has a finding now.
+func (t *Table) HasFinding(gvr schema.GroupVersionResource, id ObjectID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := t.resources[gvr]
+	if known == nil {
+		return false
+	}
+	rec := known.objects[id]
+	for i := range known.slots {
+		if rec.verdict(i).isFinding() {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *Table) forget(known *resource, id ObjectID) {
