@@ -19,7 +19,7 @@ type Matcher struct {
 	Resources *Resources
 }
 
-// Matches implements policy.Matcher.
+// Matches implements matchresources.Matcher.
 func (m Matcher) Matches(attr admission.Attributes, o admission.ObjectInterfaces, criteria matching.MatchCriteria) (bool, schema.GroupVersionResource, schema.GroupVersionKind, error) {
 	matches, resource, kind, err := m.Matcher.Matches(attr, o, criteria)
 	if matches || err != nil || !m.mayMatch(attr, criteria.GetMatchResources()) {

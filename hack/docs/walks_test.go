@@ -9,7 +9,7 @@ import (
 )
 
 // maxSteps is the number of steps in which a reader follows a request or a policy.
-const maxSteps = 15
+const maxSteps = 12
 
 var (
 	walkStep     = regexp.MustCompile("^\\| (\\d+) \\| `([^`]+)` \\| (`[^|]+`) \\|")

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 	"github.com/ostiary/ostiary/internal/celsyntax"
+	"github.com/ostiary/ostiary/internal/matchresources"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
@@ -43,24 +43,19 @@ type auditedGroup struct {
 	*Group
 	// The selectors of the policy, which the API server applies at admission; nil without
 	// any. That of objects is about Pods, so the Group applies it to the Pods of templates.
-	selectors matching.MatchCriteria
+	selectors *matchresources.Criteria
 }
 
-// NewAuditor returns an auditor for the policy that c was compiled from. It keeps parts of
-// the policy, which must not change.
+// NewAuditor returns an auditor for the policy that c was compiled from.
 func NewAuditor(p *v1alpha1.WebhookPolicy, c *Compiled) *Auditor {
 	alone := []*Compiled{c}
-	objects := auditedGroup{Group: &Group{policies: alone, index: index{any: objectTargets(newBatches(alone))}}}
-	if c.selectors != nil {
-		objects.selectors = c.selectors.match
-	}
-	a := &Auditor{policy: c, groups: []auditedGroup{objects}}
+	objects := &Group{policies: alone, index: index{any: objectTargets(newBatches(alone))}}
+	a := &Auditor{policy: c, groups: []auditedGroup{{Group: objects, selectors: c.selectors}}}
 	if c.templates != nil {
-		templates := auditedGroup{Group: NewTemplateGroup(alone)}
-		if m := p.Spec.MatchConstraints; m.NamespaceSelector != nil {
-			templates.selectors = newCriteria(&admissionregistrationv1.MatchResources{NamespaceSelector: m.NamespaceSelector})
-		}
-		a.groups = append(a.groups, templates)
+		a.groups = append(a.groups, auditedGroup{
+			Group:     NewTemplateGroup(alone),
+			selectors: matchresources.NewSelectors(p.Spec.MatchConstraints.NamespaceSelector, nil),
+		})
 	}
 	return a
 }
@@ -155,13 +150,12 @@ func (a *Auditor) Evaluate(ctx context.Context, raw *admissionv1.AdmissionReques
 }
 
 // add adds the result of the policy for a subject that the selectors match.
-func (a *Auditor) add(ctx context.Context, out *Audited, m matchedTarget, selectors matching.MatchCriteria, host Environment) error {
-	on, selecting := m.on, binding{match: selectors}
-	match := selecting.matches
+func (a *Auditor) add(ctx context.Context, out *Audited, m matchedTarget, selectors *matchresources.Criteria, host Environment) error {
+	on := m.on
 	if on.unreadable != nil {
-		match = selecting.mayMatch
+		selectors = selectors.WithAnyObject()
 	}
-	if matches, err := match(on, host); err != nil || !matches {
+	if matches, err := on.selectedBy(selectors, host); err != nil || !matches {
 		return err
 	}
 	decision := DecisionAllow
@@ -179,7 +173,7 @@ func (a *Auditor) add(ctx context.Context, out *Audited, m matchedTarget, select
 		out.DeniesPods = out.DeniesPods || a.policy.deniesPods(on, results)
 		var combined answer
 		decision = combined.add(a.policy, results)
-		out.Denied = out.Denied || combined.denied > 0
+		out.Denied = out.Denied || combined.Denied() > 0
 		out.Violations = append(out.Violations, a.policy.violations(on, results, host)...)
 	}
 	out.Decision = first(out.Decision, decision)

@@ -39,10 +39,10 @@ func newBatches(policies []*Compiled) []*batch {
 	var out []*batch
 	byRules := map[unique.Handle[string]]*batch{}
 	for _, p := range policies {
-		b := byRules[p.rules]
+		b := byRules[p.rulesKey]
 		if b == nil {
 			b = &batch{}
-			byRules[p.rules] = b
+			byRules[p.rulesKey] = b
 			out = append(out, b)
 		}
 		b.policies = append(b.policies, p)

@@ -6,15 +6,11 @@ import (
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/matchresources"
 	"github.com/ostiary/ostiary/internal/violationtext"
 )
 
@@ -25,8 +21,8 @@ type binding struct {
 	subject  string // "WebhookPolicy 'p' with binding 'b'"
 	help     string // follows messages: " (see https://...)", or ""
 	paramRef *admissionregistrationv1.ParamRef
-	match    matching.MatchCriteria // nil matches everything that the policy matches
-	whole    bool                   // it represents the policy, in errors of the policy
+	match    *matchresources.Criteria
+	whole    bool // it represents the policy, in errors of the policy
 }
 
 func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
@@ -34,12 +30,15 @@ func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
 	if b.Name != "" {
 		subject += " with binding '" + b.Name + "'"
 	}
-	out := binding{name: b.Name, actions: slices.Clone(b.ValidationActions), subject: subject, paramRef: b.ParamRef.DeepCopy()}
+	out := binding{
+		name:     b.Name,
+		actions:  slices.Clone(b.ValidationActions),
+		subject:  subject,
+		paramRef: b.ParamRef.DeepCopy(),
+		match:    matchresources.NewCriteria(b.MatchResources),
+	}
 	if url := p.HelpURL(); url != "" {
 		out.help = " (see " + url + ")"
-	}
-	if b.MatchResources != nil {
-		out.match = newCriteria(b.MatchResources.DeepCopy())
 	}
 	return out
 }
@@ -52,15 +51,6 @@ func newWhole(p *v1alpha1.WebhookPolicy) binding {
 	return b
 }
 
-// newSelectors returns a binding with the selectors of a policy, nil without any.
-func newSelectors(m *admissionregistrationv1.MatchResources) *binding {
-	if m == nil || m.NamespaceSelector == nil && m.ObjectSelector == nil {
-		return nil
-	}
-	selectors := admissionregistrationv1.MatchResources{NamespaceSelector: m.NamespaceSelector.DeepCopy(), ObjectSelector: m.ObjectSelector.DeepCopy()}
-	return &binding{match: newCriteria(&selectors)}
-}
-
 // misconfigured returns an error of the configuration in the words of the API server.
 func (b *binding) misconfigured(err error) error {
 	if b.whole {
@@ -68,45 +58,6 @@ func (b *binding) misconfigured(err error) error {
 	}
 	return fmt.Errorf(violationtext.BindingErrorPrefix+"%w", err)
 }
-
-// criteria holds matchResources with parsed selectors.
-type criteria struct {
-	resources            admissionregistrationv1.MatchResources
-	namespaces, objects  labels.Selector
-	namespaceErr, objErr error
-}
-
-// newCriteria keeps the selectors, which must not change.
-func newCriteria(in *admissionregistrationv1.MatchResources) *criteria {
-	c := &criteria{resources: *in}
-	if c.resources.MatchPolicy == nil {
-		equivalent := admissionregistrationv1.Equivalent
-		c.resources.MatchPolicy = &equivalent
-	}
-	c.namespaces, c.namespaceErr = selector(in.NamespaceSelector)
-	c.objects, c.objErr = selector(in.ObjectSelector)
-	return c
-}
-
-// selector parses a selector. An absent one matches everything, like an empty one, as
-// with the defaults of the API server.
-func selector(in *metav1.LabelSelector) (labels.Selector, error) {
-	if in == nil {
-		in = &metav1.LabelSelector{}
-	}
-	return metav1.LabelSelectorAsSelector(in)
-}
-
-// GetParsedNamespaceSelector implements matching.MatchCriteria.
-func (c *criteria) GetParsedNamespaceSelector() (labels.Selector, error) {
-	return c.namespaces, c.namespaceErr
-}
-
-// GetParsedObjectSelector implements matching.MatchCriteria.
-func (c *criteria) GetParsedObjectSelector() (labels.Selector, error) { return c.objects, c.objErr }
-
-// GetMatchResources implements matching.MatchCriteria.
-func (c *criteria) GetMatchResources() admissionregistrationv1.MatchResources { return c.resources }
 
 // invocation is one evaluation: of a binding, with one of its params. If the binding
 // cannot be evaluated, err gives the reason.
@@ -129,7 +80,7 @@ func (c *Compiled) invocations(ctx context.Context, on *subject, host Environmen
 	for i := range c.bindings {
 		host.pause(ctx)
 		b := &c.bindings[i]
-		matches, err := b.matches(on, host)
+		matches, err := on.selectedBy(b.match, host)
 		if err != nil {
 			out = append(out, invocation{binding: b, err: err})
 			continue
@@ -163,35 +114,6 @@ func (s *step) denies() bool {
 		return slices.Contains(s.policy.templates.actions, admissionregistrationv1.Deny)
 	}
 	return s.binding.denies()
-}
-
-func (b *binding) matches(on *subject, host Environment) (bool, error) {
-	if b.match == nil {
-		return true, nil
-	}
-	if host.Matcher == nil || host.Objects == nil {
-		return false, errNoMatcher
-	}
-	matches, _, _, err := host.Matcher.Matches(labelled{on.selection()}, host.Objects, b.match)
-	return matches, err
-}
-
-// labelled hides objects without metadata, such as the options of a CONNECT, from
-// selectors. The API server does not treat them as objects: only the empty selector
-// matches them. Decoded from JSON they would be objects without labels.
-type labelled struct{ admission.Attributes }
-
-// GetObject implements admission.Attributes.
-func (a labelled) GetObject() runtime.Object { return withMetadata(a.Attributes.GetObject()) }
-
-// GetOldObject implements admission.Attributes.
-func (a labelled) GetOldObject() runtime.Object { return withMetadata(a.Attributes.GetOldObject()) }
-
-func withMetadata(object runtime.Object) runtime.Object {
-	if u, ok := object.(*unstructured.Unstructured); ok && u.Object["metadata"] == nil {
-		return nil
-	}
-	return object
 }
 
 // MaxParams is the maximum number of params that one request reads for a policy. The cost limits of Kubernetes are per

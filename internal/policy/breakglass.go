@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/response"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -29,7 +30,7 @@ const (
 // the user may skip the policy, its denials have no effect; its warnings and audit
 // annotations stay. It checks the permission only for a denial.
 func (a *answer) applyBreakGlass(ctx context.Context, p *Compiled, on *subject, host Environment) Decision {
-	denials, denied := len(a.denials), a.denied
+	denied := a.Denied()
 	results := p.validate(ctx, on, host)
 	if on.template != "" {
 		p.markTemplate(results, on.template)
@@ -37,11 +38,11 @@ func (a *answer) applyBreakGlass(ctx context.Context, p *Compiled, on *subject, 
 	p.traceResults(ctx, results)
 	p.reportFailures(results, host)
 	decision := a.add(p, results)
-	isSkipped := a.denied != denied && a.maySkip(p, on, host)
+	isSkipped := a.Denied() != denied && a.maySkip(p, on, host)
 	if isSkipped {
-		a.denials, a.denied = a.denials[:denials], denied
+		a.KeepDenials(denied)
 	}
-	if a.denied == denied && p.deniesPods(on, results) {
+	if a.Denied() == denied && p.deniesPods(on, results) {
 		a.warnPods(p, on)
 	}
 	if isSkipped {
@@ -78,7 +79,7 @@ func (c *Compiled) deniesPods(on *subject, results []result) bool {
 
 // warnPods warns about a workload that passes although a policy denies its Pods.
 func (a *answer) warnPods(p *Compiled, on *subject) {
-	a.warnOnce(fmt.Sprintf("WebhookPolicy '%s' will deny the Pods that controllers create from %s: "+
+	a.WarnOnce(fmt.Sprintf("WebhookPolicy '%s' will deny the Pods that controllers create from %s: "+
 		"correct the template, or exclude the workload from the policy", p.name, on.template))
 }
 
@@ -116,7 +117,8 @@ func (a *answer) maySkip(p *Compiled, on *subject, host Environment) (may bool) 
 	})
 	_ = on.authorizer.failed() // it is no error of an expression
 	if err != nil {
-		a.warn(fmt.Sprintf("WebhookPolicy '%s' was not skipped: whether you may skip it is not known: %s", p.name, truncate.String(err.Error(), maxOneMessage)))
+		const text = "WebhookPolicy '%s' was not skipped: whether you may skip it is not known: %s"
+		a.Warn(fmt.Sprintf(text, p.name, truncate.String(err.Error(), response.MaxOneMessage)))
 		return false
 	}
 	if decision != authorizer.DecisionAllow {
@@ -124,7 +126,7 @@ func (a *answer) maySkip(p *Compiled, on *subject, host Environment) (may bool) 
 	}
 	if !slices.Contains(a.skipped, p.name) {
 		a.skipped = append(a.skipped, p.name)
-		a.warn(fmt.Sprintf("WebhookPolicy '%s' skipped: you have the verb %s", p.name, breakGlassVerb))
+		a.Warn(fmt.Sprintf("WebhookPolicy '%s' skipped: you have the verb %s", p.name, breakGlassVerb))
 	}
 	return true
 }
@@ -135,9 +137,9 @@ func (a *answer) annotateSkipped() {
 		return
 	}
 	shown := a.skipped[:min(len(a.skipped), maxSkippedNames)]
-	text := strings.Join(shown, separator)
+	text := strings.Join(shown, response.Separator)
 	if more := len(a.skipped) - len(shown); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	a.setAnnotation(auditBreakGlassKey, text)
+	a.SetAnnotation(auditBreakGlassKey, text)
 }

@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"encoding/json"
-	"fmt"
 	"sync/atomic"
 	"unique"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/ostiary/ostiary/internal/celengine"
 	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 	"github.com/ostiary/ostiary/internal/celsyntax"
+	"github.com/ostiary/ostiary/internal/matchresources"
 	"github.com/ostiary/ostiary/internal/violationtext"
 )
 
@@ -64,13 +63,11 @@ type Compiled struct {
 	name          string
 	uid           types.UID
 	generation    int64
-	include       []rule
-	exclude       []rule
-	equivalent    bool // matchPolicy Equivalent
+	rules         matchresources.Rules
 	paramKind     *admissionregistrationv1.ParamKind
 	bindings      []binding
 	whole         binding
-	selectors     *binding // those of the policy, which the API server applies; nil selects everything
+	selectors     *matchresources.Criteria // those of the policy, which the API server applies
 	failurePolicy admissionregistrationv1.FailurePolicyType
 	validator     validating.Validator
 	validations   *validations // nil without names and ratchets
@@ -87,8 +84,8 @@ type Compiled struct {
 	changes       atomic.Uint64
 	lastStack     atomic.Int64 // in ns since 1970; see PanicReport
 
-	rules unique.Handle[string] // equal for policies that match the same requests
-	quick *uncounted.Policy     // nil for a policy that a batch cannot evaluate
+	rulesKey unique.Handle[string] // equal for policies that match the same requests
+	quick    *uncounted.Policy     // nil for a policy that a batch cannot evaluate
 }
 
 func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {
@@ -98,6 +95,8 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {
 		uid:           p.UID,
 		generation:    p.Generation,
 		failurePolicy: spec.EffectiveFailurePolicy(),
+		rules:         matchresources.NewRules(spec.MatchConstraints),
+		rulesKey:      unique.Make(matchresources.RulesKey(spec.MatchConstraints)),
 		paramKind:     spec.ParamKind.DeepCopy(),
 		breakGlass:    spec.BreakGlass,
 		reads:         readsOf(spec, parsed),
@@ -107,13 +106,9 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {
 		ratchetRisks:  celsyntax.RatchetRisks(spec, parsed),
 	}
 	c.decidesAnew = decidesAnew(spec, c.audit, c.reads)
-	if spec.MatchConstraints != nil {
-		c.equivalent = spec.MatchConstraints.MatchPolicy == nil || *spec.MatchConstraints.MatchPolicy == admissionregistrationv1.Equivalent
-		c.include = newRules(spec.MatchConstraints.ResourceRules)
-		c.exclude = newRules(spec.MatchConstraints.ExcludeResourceRules)
+	if m := spec.MatchConstraints; m != nil {
+		c.selectors = matchresources.NewSelectors(m.NamespaceSelector, m.ObjectSelector)
 	}
-	c.rules = unique.Make(rulesKey(spec.MatchConstraints))
-	c.selectors = newSelectors(spec.MatchConstraints)
 	for _, b := range spec.EffectiveBindings() {
 		c.bindings = append(c.bindings, newBinding(p, b))
 	}
@@ -135,17 +130,3 @@ func (c *Compiled) DecidesAnew() bool { return c.decidesAnew }
 // with which permissions and options, is not known: the second evaluation has the values of
 // the current request.
 func (c *Compiled) RatchetRisks() []celsyntax.RatchetRisk { return c.ratchetRisks }
-
-// rulesKey returns equal keys for equal rules.
-func rulesKey(match *admissionregistrationv1.MatchResources) string {
-	if match == nil {
-		return ""
-	}
-	key, err := json.Marshal(admissionregistrationv1.MatchResources{
-		ResourceRules: match.ResourceRules, ExcludeResourceRules: match.ExcludeResourceRules, MatchPolicy: match.MatchPolicy,
-	})
-	if err != nil {
-		panic(fmt.Sprintf("encoding rules, which hold only strings: %v", err))
-	}
-	return string(key)
-}

@@ -13,8 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/ostiary/ostiary/internal/matchresources"
 )
 
 // Environment contains what evaluations need of the process. Policies that need a missing
@@ -30,7 +31,7 @@ type Environment struct {
 	// Listed finds the objects that plugins list, which can be of more kinds than params.
 	Listed Params
 	// Matcher matches the matchResources of bindings, such as a *matching.Matcher.
-	Matcher Matcher
+	Matcher matchresources.Matcher
 	// Authorizer decides for the CEL variable authorizer, with the context of the
 	// request. Decisions are kept for the duration of a request.
 	Authorizer authorizer.UnconditionalAuthorizer
@@ -95,11 +96,6 @@ type Params interface {
 // its bindings have a paramRef or not.
 type ParamKinds interface {
 	CheckKind(ctx context.Context, kind *admissionregistrationv1.ParamKind) error
-}
-
-// Matcher reports whether a request matches a binding.
-type Matcher interface {
-	Matches(attr admission.Attributes, o admission.ObjectInterfaces, criteria matching.MatchCriteria) (bool, schema.GroupVersionResource, schema.GroupVersionKind, error)
 }
 
 // TypeConverters find the schema of a kind; nil means that it is not known.

@@ -41,7 +41,7 @@ func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 	for _, e := range evaluationsOf(ctx, all, host) {
 		a.validate(ctx, e, host)
 	}
-	return a.response(r), nil
+	return a.validated(r), nil
 }
 
 // validate completes the evaluation of one policy and adds its results.

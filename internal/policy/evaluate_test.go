@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/response"
 )
 
 func hostOf() Environment { return Environment{Now: time.Now, Namespaces: testNamespaces} }
@@ -221,8 +222,12 @@ func TestUnknownDecisionDenies(t *testing.T) {
 	var a answer
 	p := &Compiled{name: "p", bindings: []binding{{subject: "WebhookPolicy 'p'"}}}
 	got := a.add(p, []result{{binding: &p.bindings[0], decisions: []validating.PolicyDecision{{Action: "maybe"}}}})
-	if got != DecisionError || a.denied != 1 || a.denials[0].message != `WebhookPolicy 'p' denied request: internal error: unknown decision "maybe"` {
-		t.Errorf("decision = %q, denials = %+v", got, a.denials)
+	r := newRequest(&admissionv1.AdmissionRequest{})
+	r.whole.versioned = &admission.VersionedAttributes{Attributes: r.match}
+	resp := a.validated(r)
+	const want = `WebhookPolicy 'p' denied request: internal error: unknown decision "maybe"`
+	if got != DecisionError || resp.Allowed || resp.Result.Message != want {
+		t.Errorf("decision = %q, response = %+v", got, resp)
 	}
 }
 
@@ -266,13 +271,13 @@ func TestAnswersAreBounded(t *testing.T) {
 	t.Run("long denials", func(t *testing.T) {
 		resp := evaluate(t, many(40, long, "Deny"), raw, hostOf())
 		got := lines(resp)
-		if shown := len(resp.Result.Details.Causes); shown != 15 || len(got) != 16 || got[15] != "(25 more denials were left out)" || len(resp.Result.Message) > maxMessage+100 {
+		if shown := len(resp.Result.Details.Causes); shown != 15 || len(got) != 16 || got[15] != "(25 more denials were left out)" || len(resp.Result.Message) > response.MaxMessage+100 {
 			t.Errorf("%d lines of %d bytes, %d causes, last %q", len(got), len(resp.Result.Message), shown, got[len(got)-1])
 		}
 	})
 	t.Run("one very long denial", func(t *testing.T) {
 		resp := evaluate(t, many(1, strings.Repeat("x", 30000), "Deny"), raw, hostOf())
-		if n := len(resp.Result.Message); n > maxOneMessage+100 || n < maxOneMessage || !strings.HasSuffix(resp.Result.Message, "x...") {
+		if n := len(resp.Result.Message); n > response.MaxOneMessage+100 || n < response.MaxOneMessage || !strings.HasSuffix(resp.Result.Message, "x...") {
 			t.Errorf("message of %d bytes", n)
 		}
 	})
@@ -288,18 +293,18 @@ func TestAnswersAreBounded(t *testing.T) {
 		for _, w := range resp.Warnings {
 			size += len(w)
 		}
-		if n := len(resp.Warnings); n != 13 || size > maxWarningText+50 || resp.Warnings[12] != "28 more warnings were left out" {
+		if n := len(resp.Warnings); n != 13 || size > response.MaxWarningText+50 || resp.Warnings[12] != "28 more warnings were left out" {
 			t.Errorf("%d warnings of %d bytes, last %q", n, size, resp.Warnings[n-1])
 		}
 	})
 	t.Run("long failures", func(t *testing.T) {
 		resp := evaluate(t, many(40, strings.Repeat("f", 5000), "Audit"), raw, hostOf())
 		var failures []validating.ValidationFailureValue
-		if err := json.Unmarshal([]byte(resp.AuditAnnotations[auditFailureKey]), &failures); err != nil {
+		if err := json.Unmarshal([]byte(resp.AuditAnnotations[response.FailureKey]), &failures); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(resp.AuditAnnotations[auditFailureKey]); len(failures) != 12 || n > maxAnnotations || resp.AuditAnnotations[auditLeftOutKey] != "28 validation failures and 0 values of audit annotations" {
-			t.Errorf("%d failures of %d bytes, left out %q", len(failures), n, resp.AuditAnnotations[auditLeftOutKey])
+		if n := len(resp.AuditAnnotations[response.FailureKey]); len(failures) != 12 || n > response.MaxAnnotations || resp.AuditAnnotations[response.LeftOutKey] != "28 validation failures and 0 values of audit annotations" {
+			t.Errorf("%d failures of %d bytes, left out %q", len(failures), n, resp.AuditAnnotations[response.LeftOutKey])
 		}
 	})
 	t.Run("long audit annotations", func(t *testing.T) {
@@ -312,20 +317,20 @@ func TestAnswersAreBounded(t *testing.T) {
 		for key, value := range resp.AuditAnnotations {
 			size += len(key) + len(value)
 		}
-		if len(resp.AuditAnnotations) != 7 || size > maxAnnotations || resp.AuditAnnotations["p.k0"][:2] != "0a" || resp.AuditAnnotations[auditLeftOutKey] != "0 validation failures and 4 values of audit annotations" {
-			t.Errorf("%d annotations of %d bytes, left out %q", len(resp.AuditAnnotations), size, resp.AuditAnnotations[auditLeftOutKey])
+		if len(resp.AuditAnnotations) != 7 || size > response.MaxAnnotations || resp.AuditAnnotations["p.k0"][:2] != "0a" || resp.AuditAnnotations[response.LeftOutKey] != "0 validation failures and 4 values of audit annotations" {
+			t.Errorf("%d annotations of %d bytes, left out %q", len(resp.AuditAnnotations), size, resp.AuditAnnotations[response.LeftOutKey])
 		}
-		if resp.AuditAnnotations[auditFailureKey] == "" {
+		if resp.AuditAnnotations[response.FailureKey] == "" {
 			t.Error("audit annotations left no room for the failures")
 		}
 	})
 	t.Run("70 failures", func(t *testing.T) {
 		resp := evaluate(t, many(70, "m", "Audit"), raw, hostOf())
 		var failures []validating.ValidationFailureValue
-		if err := json.Unmarshal([]byte(resp.AuditAnnotations[auditFailureKey]), &failures); err != nil {
+		if err := json.Unmarshal([]byte(resp.AuditAnnotations[response.FailureKey]), &failures); err != nil {
 			t.Fatal(err)
 		}
-		if !resp.Allowed || len(failures) != 50 || failures[49].ExpressionIndex != 49 || resp.AuditAnnotations[auditLeftOutKey] != "20 validation failures and 0 values of audit annotations" {
+		if !resp.Allowed || len(failures) != 50 || failures[49].ExpressionIndex != 49 || resp.AuditAnnotations[response.LeftOutKey] != "20 validation failures and 0 values of audit annotations" {
 			t.Errorf("%d failures", len(failures))
 		}
 	})

@@ -62,7 +62,7 @@ func readsOf(spec *v1alpha1.WebhookPolicySpec, parsed celsyntax.Trees) inputs {
 	in.oldObject = f.ReadOfInput(celplugin.OldObjectVarName)
 	if celsyntax.Ratchets(spec) { // the stored object is evaluated like the object, and selected
 		in.oldObject = in.oldObject.Union(in.object)
-		if newSelectors(spec.MatchConstraints) != nil {
+		if m := spec.MatchConstraints; m != nil && (m.NamespaceSelector != nil || m.ObjectSelector != nil) {
 			in.oldObject = in.oldObject.Union(unstructuredjson.Path("metadata", "labels"))
 		}
 	}

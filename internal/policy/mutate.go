@@ -1,9 +1,7 @@
 package policy
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +19,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/ostiary/ostiary/internal/objectpatch"
+	"github.com/ostiary/ostiary/internal/response"
 	"github.com/ostiary/ostiary/internal/truncate"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 	"github.com/ostiary/ostiary/internal/violationtext"
@@ -69,13 +67,9 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 		}
 	}
 	defer recheck(steps, host)
-	out := a.mutation(r)
-	before, after := r.whole.versioned.Attributes.GetObject(), changedObject(r, all)
-	if a.denied == 0 && after != before {
-		err = addPatch(out, before, after)
-	}
-	a.addDetails(out)
-	return out, err
+	a.annotateSkipped()
+	whole := r.whole.versioned
+	return a.Mutated(r.raw.UID, whole, whole.Attributes.GetObject(), changedObject(r, all))
 }
 
 // readsToMutate returns what mutations read: the patch needs the whole object. If its kind has
@@ -131,7 +125,7 @@ func (a *answer) mutate(ctx context.Context, s *step, host Environment) {
 	case DecisionError:
 		a.refuseMutation(s)
 		if errors.Is(s.err, errPanicked) {
-			a.warnOnce(s.policy.ignoredPanic()...)
+			a.WarnOnce(s.policy.ignoredPanic()...)
 		}
 	case DecisionDeny:
 		a.refuseObject(s)
@@ -296,39 +290,9 @@ func (a *answer) refuseMutation(s *step) {
 // refuseObject denies the request with the refusals of a plugin.
 func (a *answer) refuseObject(s *step) {
 	for _, r := range s.refusals {
-		a.deny(denial{message: s.binding.subject + " denied request: " + truncate.String(r.Message, maxOneMessage), reason: r.Reason, code: r.Code})
+		message := truncate.String(r.Message, response.MaxOneMessage)
+		a.Deny(response.Denial{Message: s.binding.subject + " denied request: " + message, Reason: r.Reason, Code: r.Code})
 	}
-}
-
-// mutation returns the response without a patch. A denial has the code 403 for every
-// reason, as in the native engine.
-func (a *answer) mutation(r *request) *admissionv1.AdmissionResponse {
-	if a.denied == 0 {
-		return allowed(r.raw)
-	}
-	status := a.status(r.whole.versioned)
-	status.Code = cmp.Or(a.denials[0].code, codeOf(metav1.StatusReasonForbidden))
-	return &admissionv1.AdmissionResponse{UID: r.raw.UID, Result: status}
-}
-
-// addPatch adds the difference of two objects to a response.
-func addPatch(out *admissionv1.AdmissionResponse, before, after runtime.Object) error {
-	old, okOld := before.(*unstructured.Unstructured)
-	changed, okChanged := after.(*unstructured.Unstructured)
-	if !okOld || !okChanged {
-		return fmt.Errorf("internal error: mutations made a %T of a %T", after, before)
-	}
-	operations := objectpatch.Diff(old.Object, changed.Object)
-	if len(operations) == 0 {
-		return nil
-	}
-	patch, err := json.Marshal(operations)
-	if err != nil {
-		return fmt.Errorf("encoding the patch: %w", err)
-	}
-	kind := admissionv1.PatchTypeJSONPatch
-	out.Patch, out.PatchType = patch, &kind
-	return nil
 }
 
 // Recheck configures how policies that change objects are run again on their own result.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/response"
 )
 
 // failure is a validation that fails for one binding and param; its message names both the
@@ -30,7 +31,7 @@ type failure struct {
 func failuresOf(tb testing.TB, annotations map[string]string) (out []failure) {
 	tb.Helper()
 	var values []validating.ValidationFailureValue
-	if text, ok := annotations[auditFailureKey]; ok {
+	if text, ok := annotations[response.FailureKey]; ok {
 		if err := json.Unmarshal([]byte(text), &values); err != nil {
 			tb.Fatal(err)
 		}

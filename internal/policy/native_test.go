@@ -27,6 +27,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/nativeengine"
+	"github.com/ostiary/ostiary/internal/response"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -183,8 +184,8 @@ func annotationsAsOurs(annotations map[string]string) map[string]string {
 		if out == nil {
 			out = map[string]string{}
 		}
-		if key == "validation.policy.admission.k8s.io/"+auditFailureKey {
-			key = auditFailureKey
+		if key == "validation.policy.admission.k8s.io/"+response.FailureKey {
+			key = response.FailureKey
 		}
 		out[strings.Replace(key, "/", ".", 1)] = value
 	}
@@ -249,7 +250,7 @@ func decideOurs(tb testing.TB, group *Group, in input, w *world) outcome {
 	if resp.UID != raw.UID {
 		tb.Errorf("uid = %q, want %q", resp.UID, raw.UID)
 	}
-	delete(resp.AuditAnnotations, auditLeftOutKey) // the native engine says it in its own log
+	delete(resp.AuditAnnotations, response.LeftOutKey) // the native engine says it in its own log
 	out := outcome{Allowed: resp.Allowed, Warnings: resp.Warnings, Annotations: resp.AuditAnnotations}
 	if resp.Allowed {
 		if resp.Result != nil {
@@ -629,10 +630,10 @@ func TestLongMessagesDiffer(t *testing.T) {
 	in := podInput(t, admission.Create)
 	native, ours := newOracle(policies, testWorld).decide(t, in), decideOurs(t, groupOf(t, policies), in, testWorld)
 	const subject = "WebhookPolicy 'p' with binding 'b' denied request: "
-	if got, want := ours.Message, subject+truncate.String(strings.TrimPrefix(native.Message, subject), maxOneMessage); got != want || len(native.Message) <= maxOneMessage+len(subject) {
+	if got, want := ours.Message, subject+truncate.String(strings.TrimPrefix(native.Message, subject), response.MaxOneMessage); got != want || len(native.Message) <= response.MaxOneMessage+len(subject) {
 		t.Errorf("message = %q, want %q", got, want)
 	}
-	if len(ours.Warnings[0]) >= len(native.Warnings[0]) || len(ours.Annotations[auditFailureKey]) >= len(native.Annotations[auditFailureKey]) {
-		t.Errorf("warning of %d bytes and annotation of %d, native %d and %d: not cut", len(ours.Warnings[0]), len(ours.Annotations[auditFailureKey]), len(native.Warnings[0]), len(native.Annotations[auditFailureKey]))
+	if len(ours.Warnings[0]) >= len(native.Warnings[0]) || len(ours.Annotations[response.FailureKey]) >= len(native.Annotations[response.FailureKey]) {
+		t.Errorf("warning of %d bytes and annotation of %d, native %d and %d: not cut", len(ours.Warnings[0]), len(ours.Annotations[response.FailureKey]), len(native.Warnings[0]), len(native.Annotations[response.FailureKey]))
 	}
 }

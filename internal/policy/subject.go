@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
+	"github.com/ostiary/ostiary/internal/matchresources"
 	"github.com/ostiary/ostiary/internal/objectpatch"
 	"github.com/ostiary/ostiary/internal/podtemplate"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
@@ -70,7 +71,7 @@ func objectTargets(batches []*batch) []target {
 // matches reports whether a request can have the subject.
 func (t *target) matches(r *request, host Environment) bool {
 	if t.template == nil {
-		return t.policies[0].matches(r, host) // the others have equal rules
+		return t.policies[0].rules.Matches(r.match, r.original, host.Objects) // the others have equal rules
 	}
 	return r.raw.Resource == t.template.resource && r.raw.SubResource == "" &&
 		(r.raw.Operation == admissionv1.Create || r.raw.Operation == admissionv1.Update)
@@ -184,6 +185,11 @@ func (on *subject) selection() admission.Attributes {
 		return on.selected
 	}
 	return on.versioned.Attributes
+}
+
+// selectedBy reports whether criteria match the subject.
+func (on *subject) selectedBy(c *matchresources.Criteria, host Environment) (bool, error) {
+	return c.Matches(on.selection(), host.Matcher, host.Objects)
 }
 
 // storedObject returns the object that ratcheting validations are evaluated on again: the

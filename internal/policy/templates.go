@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/matchresources"
 )
 
 // templates says on which pod templates a policy is evaluated. The policy then sees the
@@ -22,8 +23,8 @@ type templates struct {
 	kinds     []v1alpha1.PodTemplateKind
 	operation admission.Operation // of the Pods
 	actions   []admissionregistrationv1.ValidationAction
-	selector  *binding // nil selects every Pod
-	key       string   // equal for policies that are evaluated on the same templates
+	selector  *matchresources.Criteria
+	key       string // equal for policies that are evaluated on the same templates
 }
 
 // newTemplates returns nil for a policy that is not evaluated on pod templates.
@@ -33,11 +34,14 @@ func newTemplates(p *v1alpha1.WebhookPolicy) *templates {
 	if spec.PodTemplates == nil || operation == "" {
 		return nil
 	}
-	t := &templates{kinds: spec.TemplateKinds(), operation: admission.Operation(operation), actions: slices.Clone(spec.PodTemplates.ValidationActions)}
-	if s := spec.MatchConstraints.ObjectSelector; s != nil {
-		t.selector = &binding{match: newCriteria(&admissionregistrationv1.MatchResources{ObjectSelector: s.DeepCopy()})}
+	match := spec.MatchConstraints
+	t := &templates{
+		kinds:     spec.TemplateKinds(),
+		operation: admission.Operation(operation),
+		actions:   slices.Clone(spec.PodTemplates.ValidationActions),
+		selector:  matchresources.NewSelectors(nil, match.ObjectSelector),
 	}
-	key, err := json.Marshal([]any{t.kinds, operation, spec.MatchConstraints.ObjectSelector, rulesKey(spec.MatchConstraints)})
+	key, err := json.Marshal([]any{t.kinds, operation, match.ObjectSelector, matchresources.RulesKey(match)})
 	if err != nil {
 		panic(fmt.Sprintf("encoding kinds and selectors, which hold only strings: %v", err))
 	}
@@ -58,10 +62,10 @@ func (t *templates) matches(on *subject, host Environment) bool {
 	if t.owned(on.workload) {
 		return false
 	}
-	if t.selector == nil || on.unreadable != nil {
+	if on.unreadable != nil {
 		return true
 	}
-	matches, err := t.selector.matches(on, host)
+	matches, err := on.selectedBy(t.selector, host)
 	return matches || err != nil // an error is one of each binding too
 }
 

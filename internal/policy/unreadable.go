@@ -5,7 +5,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/internal/truncate"
@@ -34,12 +33,12 @@ func (e *UnreadableError) Error() string {
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // denyUnreadable returns the result of a policy for an unreadable request: each binding
-// that can match denies. A DELETE is allowed, with a warning and an annotation, so that
+// that can match an object with unknown labels denies. A DELETE is allowed, with a warning and an annotation, so that
 // every stored object can be deleted.
 func (c *Compiled) denyUnreadable(on *subject, host Environment) (results []result) {
 	for i := range c.bindings {
 		b := &c.bindings[i]
-		matches, err := b.mayMatch(on, host)
+		matches, err := on.selectedBy(b.match.WithAnyObject(), host)
 		switch {
 		case err != nil && on.raw.Operation != admissionv1.Delete:
 			results = append(results, result{binding: b, err: err})
@@ -65,18 +64,6 @@ func (b *binding) denyUnreadable(c *Compiled, on *subject) result {
 		warnings:    []string{"WebhookPolicy '" + c.name + "' has not looked at this deletion: " + message},
 		annotations: []validating.PolicyAuditAnnotation{{Key: auditUnreadableKey, Value: message, Action: validating.AuditAnnotationActionPublish}},
 	}
-}
-
-// mayMatch reports whether a binding can match an unreadable object, whose labels are not
-// known.
-func (b *binding) mayMatch(on *subject, host Environment) (bool, error) {
-	known, ok := b.match.(*criteria)
-	if !ok {
-		return b.matches(on, host)
-	}
-	anyObject := *known
-	anyObject.objects = labels.Everything()
-	return (&binding{match: &anyObject}).matches(on, host)
 }
 
 // denyingBindings returns the policy with bindings that deny, whatever their actions are, for

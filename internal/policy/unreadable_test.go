@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/ostiary/ostiary/internal/response"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
@@ -63,7 +64,7 @@ func TestUnreadable(t *testing.T) {
 				if warned := strings.Contains(strings.Join(got.Warnings, ""), notRead); warned != tc.wantWarning {
 					t.Errorf("warnings %q, want one: %t", got.Warnings, tc.wantWarning)
 				}
-				if failed := strings.Contains(got.AuditAnnotations[auditFailureKey], notRead); failed != tc.wantFailure {
+				if failed := strings.Contains(got.AuditAnnotations[response.FailureKey], notRead); failed != tc.wantFailure {
 					t.Errorf("annotations %q, want a failure: %t", got.AuditAnnotations, tc.wantFailure)
 				}
 			})

@@ -246,10 +246,8 @@ func (c *Compiled) appliesToStored(ctx context.Context, on *subject, param runti
 	if c.templates != nil && on.template != "" && c.templates.owned(stored.workload) {
 		return false
 	}
-	if c.selectors != nil {
-		if matches, err := c.selectors.matches(stored, host); err != nil || !matches {
-			return false
-		}
+	if matches, err := stored.selectedBy(c.selectors, host); err != nil || !matches {
+		return false
 	}
 	if c.mutator.matcher == nil {
 		return true
@@ -260,7 +258,7 @@ func (c *Compiled) appliesToStored(ctx context.Context, on *subject, param runti
 
 // appliesToStored reports whether the binding applies to the stored object.
 func (b *binding) appliesToStored(on *subject, host Environment) bool {
-	matches, err := b.matches(on.asStored(), host)
+	matches, err := on.asStored().selectedBy(b.match, host)
 	return err == nil && matches
 }
 

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/ostiary/ostiary/internal/response"
 )
 
 func TestNamedValidations(t *testing.T) {
@@ -95,9 +97,9 @@ func TestNamedValidations(t *testing.T) {
 	}
 }
 
-func failuresIn(tb testing.TB, annotations map[string]string) (out []validationFailure) {
+func failuresIn(tb testing.TB, annotations map[string]string) (out []response.ValidationFailure) {
 	tb.Helper()
-	if text, ok := annotations[auditFailureKey]; ok {
+	if text, ok := annotations[response.FailureKey]; ok {
 		if err := json.Unmarshal([]byte(text), &out); err != nil {
 			tb.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
+	"github.com/ostiary/ostiary/internal/response"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -59,7 +60,7 @@ func (s *step) report(decision Decision, host Environment) {
 	host.Violated(ViolationReport{Policy: s.policy.name, Decision: decision, Request: s.on.raw, Violations: func() (out []Violation) {
 		values := s.policy.reportsValues(s.on, host)
 		violation := func(message string) Violation {
-			return Violation{Decision: decision, Message: truncate.String(message, maxOneMessage), Binding: s.binding.name, Template: s.on.template}
+			return Violation{Decision: decision, Message: truncate.String(message, response.MaxOneMessage), Binding: s.binding.name, Template: s.on.template}
 		}
 		if s.err != nil {
 			return []Violation{violation(s.policy.errorText(s.err, values))}
@@ -83,7 +84,7 @@ func (c *Compiled) violations(on *subject, results []result, host Environment) (
 		report := func(d Decision, message, validation string) {
 			out = append(out, Violation{
 				Decision:   d,
-				Message:    truncate.String(message, maxOneMessage),
+				Message:    truncate.String(message, response.MaxOneMessage),
 				Binding:    r.binding.name,
 				Validation: validation,
 				Template:   r.template,
