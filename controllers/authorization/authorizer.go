@@ -15,7 +15,6 @@ import (
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/ostiary/ostiary/internal/accessreview"
-	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/queue"
 )
 
@@ -54,14 +53,14 @@ func New(reviews authorizationclient.SubjectAccessReviewInterface, registry prom
 }
 
 // Authorize implements authorizer.UnconditionalAuthorizer. If the review fails, the
-// error is a *policy.AuthorizerUnavailableError. An evaluation error in the result of
+// error is a *accessreview.UnavailableError. An evaluation error in the result of
 // the review is not.
 func (a *Authorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (decision authorizer.Decision, reason string, err error) {
 	start := time.Now()
 	var status authorizationv1.SubjectAccessReviewStatus
 	queue.Yield(ctx, func() { status, err = a.review(ctx, attributes) })
 	if err != nil {
-		decision, err = authorizer.DecisionNoOpinion, &policy.AuthorizerUnavailableError{Err: err}
+		decision, err = authorizer.DecisionNoOpinion, &accessreview.UnavailableError{Err: err}
 	} else {
 		decision, reason, err = accessreview.Decide(status)
 	}
@@ -70,7 +69,7 @@ func (a *Authorizer) Authorize(ctx context.Context, attributes authorizer.Attrib
 }
 
 func labelOf(decision authorizer.Decision, err error) string {
-	var unanswered *policy.AuthorizerUnavailableError
+	var unanswered *accessreview.UnavailableError
 	switch {
 	case errors.As(err, &unanswered):
 		return "error"

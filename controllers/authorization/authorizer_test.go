@@ -28,7 +28,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ostiary/ostiary/internal/accessreview"
-	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/test/controlplane"
 	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
@@ -228,7 +227,7 @@ func TestAnswers(t *testing.T) {
 			}))
 			defer server.Close()
 			decision, reason, err := newAuthorizer(&rest.Config{Host: server.URL}).Authorize(t.Context(), attributes(nil, "get", "pods"))
-			var unanswered *policy.AuthorizerUnavailableError
+			var unanswered *accessreview.UnavailableError
 			if decision != tc.wantDecision || textOf(err) != tc.wantErr || errors.As(err, &unanswered) != tc.wantUnavailable {
 				t.Errorf("Authorize() = %v, %q, %v; want %v, %q", decision, reason, err, tc.wantDecision, tc.wantErr)
 			}
@@ -242,7 +241,7 @@ func TestAnswers(t *testing.T) {
 func wantUnavailable(ctx context.Context, t *testing.T, a *Authorizer) {
 	t.Helper()
 	decision, _, err := a.Authorize(ctx, attributes(&user.DefaultInfo{Name: "u"}, "get", "pods"))
-	var unanswered *policy.AuthorizerUnavailableError
+	var unanswered *accessreview.UnavailableError
 	if decision != authorizer.DecisionNoOpinion || !errors.As(err, &unanswered) {
 		t.Errorf("Authorize() = %v, %v; want an AuthorizerUnavailableError", decision, err)
 	}

@@ -89,7 +89,7 @@ func single(c *clientcmdapi.Config) error {
 	return nil
 }
 
-// Review implements policy.ImageBackend.
+// Review implements pluginapi.ImageBackend.
 func (b *backend) Review(ctx context.Context, review *imagepolicyv1alpha1.ImageReview) (status imagepolicyv1alpha1.ImageReviewStatus, err error) {
 	body, err := json.Marshal(review)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/test/plugintest"
 )
@@ -93,10 +94,10 @@ func config(server, cluster, user string) string {
 		server, cluster, user)
 }
 
-// known implements policy.Images with the one backend.
+// known implements pluginapi.Images with the one backend.
 type known struct{ kubeconfig []byte }
 
-func (k known) Backend(policy.SecretKey) (policy.ImageBackend, error) {
+func (k known) Backend(pluginapi.SecretKey) (pluginapi.ImageBackend, error) {
 	return newBackend(k.kubeconfig)
 }
 
@@ -252,18 +253,18 @@ func TestSecrets(t *testing.T) {
 	}
 	s := New(nil, "ostiary-system", logr.Discard())
 	s.watches.Store(&map[string]*watch{"s": w})
-	at := policy.SecretKey{Name: "s", Key: "kubeconfig"}
+	at := pluginapi.SecretKey{Name: "s", Key: "kubeconfig"}
 	put := func(version, key, value string) {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}, Data: map[string][]byte{key: []byte(value)}}
 	}
 	const start = "Secret ostiary-system/s, with the kubeconfig of the image policy backend"
-	fails := func(at policy.SecretKey, want string) {
+	fails := func(at pluginapi.SecretKey, want string) {
 		t.Helper()
 		if _, err := s.Backend(at); err == nil || err.Error() != want {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	fails(policy.SecretKey{Name: "t"}, "Secret ostiary-system/t, with the kubeconfig of the image policy backend, is not watched yet")
+	fails(pluginapi.SecretKey{Name: "t"}, "Secret ostiary-system/t, with the kubeconfig of the image policy backend, is not watched yet")
 	fails(at, start+": it has not been read yet: wait some seconds")
 	for reason, failure := range map[string]error{
 		"Ostiary may not watch it: grant get, list and watch of Secret s in namespace ostiary-system to the ServiceAccount of Ostiary": apierrors.NewForbidden(corev1.Resource("secrets"), "s", nil),

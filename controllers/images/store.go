@@ -17,10 +17,10 @@ import (
 
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/internal/secrets"
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
-// Store implements policy.Images and manager.Runnable.
+// Store implements pluginapi.Images and manager.Runnable.
 type Store struct {
 	client    kubernetes.Interface
 	namespace string
@@ -62,7 +62,7 @@ func (s *Store) Start(ctx context.Context) error {
 func (s *Store) Subscribe(ctx context.Context) <-chan struct{} { return s.listeners.Subscribe(ctx) }
 
 // Want sets the backends whose Secrets are watched.
-func (s *Store) Want(backends []policy.SecretKey) {
+func (s *Store) Want(backends []pluginapi.SecretKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, after := *s.watches.Load(), map[string]*watch{}
@@ -82,8 +82,8 @@ func (s *Store) Want(backends []policy.SecretKey) {
 	}
 }
 
-// Backend implements policy.Images. It creates a client per version of a Secret.
-func (s *Store) Backend(at policy.SecretKey) (policy.ImageBackend, error) {
+// Backend implements pluginapi.Images. It creates a client per version of a Secret.
+func (s *Store) Backend(at pluginapi.SecretKey) (pluginapi.ImageBackend, error) {
 	w := (*s.watches.Load())[at.Name]
 	if w == nil {
 		return nil, fmt.Errorf("Secret %s/%s, with the kubeconfig of the image policy backend, is not watched yet", s.namespace, at.Name) //nolint:staticcheck // a kind's name
@@ -145,7 +145,7 @@ type made struct {
 	err     error
 }
 
-func (w *watch) backend(namespace string, at policy.SecretKey) (*backend, error) {
+func (w *watch) backend(namespace string, at pluginapi.SecretKey) (*backend, error) {
 	secret := w.secret()
 	if secret == nil {
 		return nil, w.missingError(namespace, at.Name)

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/internal/apiresources"
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
 // listOf returns the resources of a group version; nil if they are unknown.
@@ -27,9 +27,9 @@ func (r *Resources) Kinds(rule admissionregistrationv1.Rule, limit int) []apires
 	return s.Kinds(rule, limit)
 }
 
-// ResourcesOf implements policy.Kinds. It returns the resources of a kind, without
+// ResourcesOf implements pluginapi.Kinds. It returns the resources of a kind, without
 // subresources.
-func (r *Resources) ResourcesOf(kind schema.GroupVersionKind) ([]policy.KindResource, error) {
+func (r *Resources) ResourcesOf(kind schema.GroupVersionKind) ([]pluginapi.KindResource, error) {
 	out, err := r.current.Load().ResourcesOf(kind)
 	if err != nil {
 		r.Refresh()

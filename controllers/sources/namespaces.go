@@ -12,7 +12,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/queue"
 )
 
@@ -64,9 +64,9 @@ type Namespaces struct {
 	Cached, Live client.Reader
 }
 
-var _ policy.Namespaces = Namespaces{}
+var _ pluginapi.Namespaces = Namespaces{}
 
-// GetNamespace implements policy.Namespaces.
+// GetNamespace implements pluginapi.Namespaces.
 func (n Namespaces) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns, err := n.get(ctx, name)
 	if apierrors.IsNotFound(err) {

@@ -32,7 +32,7 @@ func NewPods(client corev1client.PodsGetter) Pods {
 	return Pods{client: client, token: make(chan struct{}, 1)}
 }
 
-// PodsIn implements policy.Pods.
+// PodsIn implements pluginapi.Pods.
 func (p Pods) PodsIn(ctx context.Context, namespace string) (out []*corev1.Pod, more int64, err error) {
 	queue.Yield(ctx, func() {
 		select {

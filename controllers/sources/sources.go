@@ -26,6 +26,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/typechecking"
 	"github.com/ostiary/ostiary/controllers/versions"
 	"github.com/ostiary/ostiary/internal/cachebudget"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -135,7 +136,7 @@ func (s *Sources) Runnables() []manager.Runnable {
 func (s *Sources) Prepare(policies []*v1alpha1.WebhookPolicy, needs []policy.ParamNeed) {
 	var unread []admissionregistrationv1.ParamKind
 	var listed []policy.ParamNeed
-	var backends []policy.SecretKey
+	var backends []pluginapi.SecretKey
 	for _, p := range policies {
 		if p.Spec.ParamKind != nil && !p.Spec.ReadsParams() {
 			unread = append(unread, *p.Spec.ParamKind)

@@ -19,7 +19,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
 // fakeSources are the sources of a policy's inputs.
@@ -47,7 +47,7 @@ func (w *fakeSources) State(*admissionregistrationv1.ParamKind, ...*admissionreg
 	return w.synced, w.problem
 }
 func (w *fakeSources) Missing(*v1alpha1.WebhookPolicy) (string, bool) { return w.missing, w.reading }
-func (w *fakeSources) Backend(policy.SecretKey) (policy.ImageBackend, error) {
+func (w *fakeSources) Backend(pluginapi.SecretKey) (pluginapi.ImageBackend, error) {
 	if w.backend != "" {
 		return nil, errors.New(w.backend)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins"
-	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -140,7 +140,7 @@ func kindsOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.ParamKind {
 
 // Images is the Source for the backends of plugins that review images.
 func Images(known interface {
-	policy.Images
+	pluginapi.Images
 	subscriber
 }) Source {
 	return Source{subscribe: known.Subscribe, observe: func(_ context.Context, p *v1alpha1.WebhookPolicy, in *inputs) {

@@ -8,19 +8,17 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // Decide returns what a review says, as authorizers do. An evaluation error of the review is
-// part of its decision. A review without a decision is a *policy.AuthorizerUnavailableError.
+// part of its decision. A review without a decision is a *UnavailableError.
 func Decide(status authorizationv1.SubjectAccessReviewStatus) (decision authorizer.Decision, reason string, err error) {
 	if status.EvaluationError != "" {
 		err = errors.New(status.EvaluationError)
 	}
 	switch {
 	case status.Allowed && status.Denied:
-		return authorizer.DecisionNoOpinion, "", &policy.AuthorizerUnavailableError{Err: errors.New("the SubjectAccessReview is both allowed and denied")}
+		return authorizer.DecisionNoOpinion, "", &UnavailableError{Err: errors.New("the SubjectAccessReview is both allowed and denied")}
 	case status.Denied:
 		return authorizer.DecisionDeny, status.Reason, err
 	case status.Allowed:

@@ -14,14 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
 // Lists are the resources by group version, with subresources.
 type Lists = map[schema.GroupVersion][]metav1.APIResource
 
 // Resources are the resources of an API server at one moment. They are immutable. They
-// implement runtime.EquivalentResourceMapper and policy.Kinds.
+// implement runtime.EquivalentResourceMapper and pluginapi.Kinds.
 type Resources struct {
 	runtime.EquivalentResourceMapper
 
@@ -132,16 +132,16 @@ func names(patterns []string, resource string) bool {
 	})
 }
 
-// ResourcesOf implements policy.Kinds. It returns the resources of a kind, without
+// ResourcesOf implements pluginapi.Kinds. It returns the resources of a kind, without
 // subresources.
-func (r *Resources) ResourcesOf(kind schema.GroupVersionKind) ([]policy.KindResource, error) {
-	var out []policy.KindResource
+func (r *Resources) ResourcesOf(kind schema.GroupVersionKind) ([]pluginapi.KindResource, error) {
+	var out []pluginapi.KindResource
 	if r == nil {
 		return nil, unknownKind(kind)
 	}
 	for _, resource := range r.lists[kind.GroupVersion()] {
 		if resource.Kind == kind.Kind && !strings.Contains(resource.Name, "/") {
-			out = append(out, policy.KindResource{GroupVersionResource: kind.GroupVersion().WithResource(resource.Name), Namespaced: resource.Namespaced})
+			out = append(out, pluginapi.KindResource{GroupVersionResource: kind.GroupVersion().WithResource(resource.Name), Namespaced: resource.Namespaced})
 		}
 	}
 	if len(out) == 0 {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/guard"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -310,7 +311,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-type panicking struct{ policy.Namespaces }
+type panicking struct{ pluginapi.Namespaces }
 
 // large returns a ConfigMap with many keys.
 func large() string {

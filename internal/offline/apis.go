@@ -19,6 +19,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/apiresources"
 	"github.com/ostiary/ostiary/internal/kubernetes"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -145,10 +146,10 @@ func (o objectInterfaces) GetEquivalentResourceMapper() runtime.EquivalentResour
 }
 
 // resource returns the resource of a kind.
-func (a *APIs) resource(kind schema.GroupVersionKind) (policy.KindResource, error) {
+func (a *APIs) resource(kind schema.GroupVersionKind) (pluginapi.KindResource, error) {
 	found, err := a.ResourcesOf(kind)
 	if err != nil {
-		return policy.KindResource{}, a.unknownKind(kind)
+		return pluginapi.KindResource{}, a.unknownKind(kind)
 	}
 	return found[0], nil
 }

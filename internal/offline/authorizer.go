@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/accessreview"
 )
 
 // Answer is the answer of the authorizer to some checks. An empty field matches
@@ -64,7 +64,7 @@ func (a Answers) Authorize(_ context.Context, asked authorizer.Attributes) (auth
 	case asked.GetVerb() == "breakglass" && asked.GetAPIGroup() == v1alpha1.GroupName:
 		return authorizer.DecisionNoOpinion, "", nil
 	}
-	return authorizer.DecisionNoOpinion, "", &policy.AuthorizerUnavailableError{Err: fmt.Errorf("no answer is given for the check %s", describe(asked))}
+	return authorizer.DecisionNoOpinion, "", &accessreview.UnavailableError{Err: fmt.Errorf("no answer is given for the check %s", describe(asked))}
 }
 
 func (a Answer) matches(asked authorizer.Attributes) bool {
@@ -102,7 +102,7 @@ func (a *askedAuthorizer) Authorize(
 	ctx context.Context, asked authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
 	decision, reason, err := a.UnconditionalAuthorizer.Authorize(ctx, asked)
-	var unavailable *policy.AuthorizerUnavailableError
+	var unavailable *accessreview.UnavailableError
 	if a.unanswered == nil && errors.As(err, &unavailable) {
 		a.unanswered = unavailable.Err
 	}

@@ -6,15 +6,15 @@ import (
 
 	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
 // ImageAnswers are the answers of the backends of the plugin ImagePolicyWebhook. It
-// implements policy.Images.
-type ImageAnswers map[policy.SecretKey]imagepolicyv1alpha1.ImageReviewStatus
+// implements pluginapi.Images.
+type ImageAnswers map[pluginapi.SecretKey]imagepolicyv1alpha1.ImageReviewStatus
 
-// Backend implements policy.Images.
-func (a ImageAnswers) Backend(at policy.SecretKey) (policy.ImageBackend, error) {
+// Backend implements pluginapi.Images.
+func (a ImageAnswers) Backend(at pluginapi.SecretKey) (pluginapi.ImageBackend, error) {
 	answer, ok := a[at]
 	if !ok {
 		return nil, errors.New("the backend is called, and no answer is given for it")
@@ -24,7 +24,7 @@ func (a ImageAnswers) Backend(at policy.SecretKey) (policy.ImageBackend, error) 
 
 type imageAnswer imagepolicyv1alpha1.ImageReviewStatus
 
-// Review implements policy.ImageBackend.
+// Review implements pluginapi.ImageBackend.
 func (a imageAnswer) Review(context.Context, *imagepolicyv1alpha1.ImageReview) (imagepolicyv1alpha1.ImageReviewStatus, error) {
 	return imagepolicyv1alpha1.ImageReviewStatus(a), nil
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/internal/load"
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
 // DefaultUser is the user of requests without another one.
@@ -74,7 +74,7 @@ func (a *APIs) NewRequest(object, old *load.Object, o RequestOptions) (*admissio
 	return r, err
 }
 
-func newRequest(kind schema.GroupVersionKind, resource policy.KindResource, o RequestOptions) *admissionv1.AdmissionRequest {
+func newRequest(kind schema.GroupVersionKind, resource pluginapi.KindResource, o RequestOptions) *admissionv1.AdmissionRequest {
 	gvk, gvr := metav1.GroupVersionKind(kind), metav1.GroupVersionResource(resource.GroupVersionResource)
 	user := o.User
 	if user.Username == "" {
@@ -119,11 +119,11 @@ func checkOperation(op admissionv1.Operation, subject, object, old *load.Object)
 }
 
 // target returns the resource of a request.
-func (a *APIs) target(kind schema.GroupVersionKind, o RequestOptions) (policy.KindResource, error) {
+func (a *APIs) target(kind schema.GroupVersionKind, o RequestOptions) (pluginapi.KindResource, error) {
 	if o.Subresource == "" {
 		return a.resource(kind)
 	}
-	var found []policy.KindResource
+	var found []pluginapi.KindResource
 	var names, others []string
 	for gv, list := range a.Lists() {
 		for _, r := range list {
@@ -133,7 +133,7 @@ func (a *APIs) target(kind schema.GroupVersionKind, o RequestOptions) (policy.Ki
 			}
 			resource := gv.WithResource(name)
 			if o.Resource == "" || o.Resource == resource.GroupResource().String() {
-				found = append(found, policy.KindResource{GroupVersionResource: resource, Namespaced: r.Namespaced})
+				found = append(found, pluginapi.KindResource{GroupVersionResource: resource, Namespaced: r.Namespaced})
 				names = append(names, resource.GroupResource().String())
 			} else {
 				others = append(others, resource.GroupResource().String())
@@ -144,18 +144,18 @@ func (a *APIs) target(kind schema.GroupVersionKind, o RequestOptions) (policy.Ki
 	slices.Sort(others)
 	switch {
 	case len(found) == 0 && len(others) > 0:
-		return policy.KindResource{}, fmt.Errorf("the resource %q has no subresource %q with the kind %s: set resource to one of %s",
+		return pluginapi.KindResource{}, fmt.Errorf("the resource %q has no subresource %q with the kind %s: set resource to one of %s",
 			o.Resource, o.Subresource, kind.Kind, strings.Join(slices.Compact(others), ", "))
 	case len(found) == 0:
-		return policy.KindResource{}, fmt.Errorf("no resource has the subresource %q with the kind %s in %s", o.Subresource, kind.Kind, kind.GroupVersion())
+		return pluginapi.KindResource{}, fmt.Errorf("no resource has the subresource %q with the kind %s in %s", o.Subresource, kind.Kind, kind.GroupVersion())
 	case len(slices.Compact(names)) > 1:
-		return policy.KindResource{}, fmt.Errorf("several resources have the subresource %q: set resource to one of %s", o.Subresource, strings.Join(slices.Compact(names), ", "))
+		return pluginapi.KindResource{}, fmt.Errorf("several resources have the subresource %q: set resource to one of %s", o.Subresource, strings.Join(slices.Compact(names), ", "))
 	}
 	return found[0], nil
 }
 
 // namespaceFor returns the namespace of a request. For a Namespace it is its name.
-func (a *APIs) namespaceFor(o *load.Object, resource policy.KindResource) string {
+func (a *APIs) namespaceFor(o *load.Object, resource pluginapi.KindResource) string {
 	switch {
 	case resource.Group == "" && resource.Resource == "namespaces":
 		return o.Metadata.Name
@@ -168,7 +168,7 @@ func (a *APIs) namespaceFor(o *load.Object, resource policy.KindResource) string
 }
 
 // complete returns the object with its namespace, which the API server sets.
-func complete(o *load.Object, resource policy.KindResource, namespace string) ([]byte, error) {
+func complete(o *load.Object, resource pluginapi.KindResource, namespace string) ([]byte, error) {
 	switch {
 	case o == nil:
 		return nil, nil

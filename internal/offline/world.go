@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -32,7 +33,7 @@ type World struct {
 	namespaces map[string]*corev1.Namespace
 	objects    []load.Object
 	authorizer authorizer.UnconditionalAuthorizer
-	images     policy.Images
+	images     pluginapi.Images
 	cluster    Cluster // nil without one
 
 	mu     sync.Mutex
@@ -66,7 +67,7 @@ func NewWorld(apis *APIs, namespaces []*corev1.Namespace, objects []load.Object,
 }
 
 // AddImages adds the answers of the backends of plugins.
-func (w *World) AddImages(i policy.Images) { w.images = i }
+func (w *World) AddImages(i pluginapi.Images) { w.images = i }
 
 // AddCluster adds the objects of a cluster. Those of files replace them.
 func (w *World) AddCluster(c Cluster) { w.cluster = c }
@@ -89,7 +90,7 @@ func (w *World) environment() policy.Environment {
 	}
 }
 
-// GetNamespace implements policy.Namespaces.
+// GetNamespace implements pluginapi.Namespaces.
 func (w *World) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	if n := w.namespaces[name]; n != nil {
 		return n, nil
@@ -136,7 +137,7 @@ func (l lister) List(selector labels.Selector) ([]*corev1.Namespace, error) {
 type stored struct {
 	cache.SharedIndexInformer // nil: nothing but HasSynced is called
 	indexer                   cache.Indexer
-	resource                  policy.KindResource
+	resource                  pluginapi.KindResource
 }
 
 // Informer implements informers.GenericInformer.
@@ -239,7 +240,7 @@ func (w *World) Params(ctx context.Context, kind *admissionregistrationv1.ParamK
 	return found, nil
 }
 
-// PodsIn implements policy.Pods.
+// PodsIn implements pluginapi.Pods.
 func (w *World) PodsIn(ctx context.Context, namespace string) (out []*corev1.Pod, more int64, err error) {
 	pods := admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "Pod"}
 	s, err := w.kind(ctx, &pods, namespace, "")

@@ -15,10 +15,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
-// withCredentials are the fields and methods of policy.Call behind which Ostiary
+// withCredentials are the fields and methods of pluginapi.Call behind which Ostiary
 // reads objects or asks others with its own credentials. Namespaces are not among
 // them: every author sees those, as namespaceObject.
 var withCredentials = map[string]bool{"List": true, "Listed": true, "Authorizer": true, "Images": true, "Pods": true}
@@ -30,7 +30,7 @@ func TestPluginsForAuthors(t *testing.T) {
 	want := []string{""} // a policy without a plugin
 	for _, d := range All() {
 		plugin, _ := d.New(nil, nil)
-		_, mutates := plugin.(policy.Mutator)
+		_, mutates := plugin.(pluginapi.Mutator)
 		kind := reflect.TypeOf(plugin)
 		if kind.Kind() == reflect.Pointer {
 			kind = kind.Elem()

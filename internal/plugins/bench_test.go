@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/test/plugintest"
 )
@@ -192,7 +193,7 @@ func (c converters) GetTypeConverter(schema.GroupVersionKind) managedfields.Type
 // plugin with an answer that it remembers.
 type allowing struct{}
 
-func (a allowing) Backend(policy.SecretKey) (policy.ImageBackend, error) { return a, nil }
+func (a allowing) Backend(pluginapi.SecretKey) (pluginapi.ImageBackend, error) { return a, nil }
 
 func (allowing) Review(context.Context, *imagepolicyv1alpha1.ImageReview) (imagepolicyv1alpha1.ImageReviewStatus, error) {
 	return imagepolicyv1alpha1.ImageReviewStatus{Allowed: true}, nil

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/alwaysdeny"
 	"github.com/ostiary/ostiary/internal/plugins/alwayspullimages"
 	"github.com/ostiary/ostiary/internal/plugins/defaultclass"
@@ -25,7 +26,6 @@ import (
 	"github.com/ostiary/ostiary/internal/plugins/podsecurity"
 	"github.com/ostiary/ostiary/internal/plugins/podtolerationrestriction"
 	"github.com/ostiary/ostiary/internal/plugins/resourcequota"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // All returns every plugin, by name.
@@ -66,7 +66,7 @@ type Resolved struct {
 	// policy itself.
 	Policy *v1alpha1.WebhookPolicy
 	// Plugin is nil without a plugin, or if its configuration is invalid.
-	Plugin policy.Plugin
+	Plugin pluginapi.Plugin
 	Errors field.ErrorList
 }
 
@@ -104,7 +104,7 @@ func (r Resolved) Rules() bool {
 }
 
 // complete returns a policy with the rules and conditions of its plugin.
-func complete(p *v1alpha1.WebhookPolicy, plugin policy.Plugin) *v1alpha1.WebhookPolicy {
+func complete(p *v1alpha1.WebhookPolicy, plugin pluginapi.Plugin) *v1alpha1.WebhookPolicy {
 	out := *p
 	match := cmp.Or(p.Spec.MatchConstraints.DeepCopy(), &admissionregistrationv1.MatchResources{})
 	match.ResourceRules = intersectRules(plugin.Rules(), match.ResourceRules)
@@ -115,7 +115,7 @@ func complete(p *v1alpha1.WebhookPolicy, plugin policy.Plugin) *v1alpha1.Webhook
 	return &out
 }
 
-func configure(p *v1alpha1.Plugin, at *field.Path) (policy.Plugin, field.ErrorList) {
+func configure(p *v1alpha1.Plugin, at *field.Path) (pluginapi.Plugin, field.ErrorList) {
 	all := All()
 	i := slices.IndexFunc(all, func(d define.Definition) bool { return d.Name == p.Name })
 	if i < 0 {
@@ -146,7 +146,7 @@ func KindsOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.ParamKind {
 
 // BackendOf returns the location of the backend that decides about images, if the plugin
 // of a policy has one.
-func BackendOf(p *v1alpha1.WebhookPolicy) (at policy.SecretKey, ok bool) {
+func BackendOf(p *v1alpha1.WebhookPolicy) (at pluginapi.SecretKey, ok bool) {
 	if p.Spec.Plugin == nil || p.Spec.Plugin.Name != v1alpha1.PluginImagePolicyWebhook {
 		return at, false
 	}

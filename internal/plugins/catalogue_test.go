@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
 // TestTraits: what is known of a plugin by its name alone is true.
@@ -21,8 +21,8 @@ func TestTraits(t *testing.T) {
 		if plugin == nil {
 			t.Fatalf("without a configuration it is not known what %s is for", d.Name)
 		}
-		_, mutates := plugin.(policy.Mutator)
-		_, validates := plugin.(policy.Validator)
+		_, mutates := plugin.(pluginapi.Mutator)
+		_, validates := plugin.(pluginapi.Validator)
 		traits := d.Name.Traits()
 		if traits.Mutates != mutates || traits.Validates != validates || !mutates && !validates {
 			t.Errorf("traits of %s: %+v, and it mutates: %t, and validates: %t", d.Name, traits, mutates, validates)

@@ -14,13 +14,13 @@
 //
 //  1. api/v1alpha1/plugin_types.go: a constant for its name, the name in the Enum of
 //     PluginName, and its PluginTraits; then `make generate manifests`.
-//  2. A package below this one, with a type that implements policy.Mutator,
-//     policy.Validator or both, a Config with the native configuration, and a function
+//  2. A package below this one, with a type that implements pluginapi.Mutator,
+//     pluginapi.Validator or both, a Config with the native configuration, and a function
 //     Definition. See define for decoding configurations, and alwayspullimages for the
 //     smallest example. Optional methods: Needs returns the kinds that it reads, which
 //     are watched while a policy uses it, and read with Call.List; Conditions returns
 //     matchConditions for every policy with the plugin; InheritState takes over the state
-//     of the previous generation (see policy.StatefulPlugin).
+//     of the previous generation (see pluginapi.StatefulPlugin).
 //  3. The Definition in All, below; config/rbac/plugins_role.yaml for what it reads; a section of
 //     a page in docs/plugins, with its name as the heading and a policy in a block of YAML, a
 //     row in docs/policies/plugins.md, and cases in test/plugins.

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/test/plugintest"
@@ -190,8 +191,8 @@ var fuzzedConverters = converters{applyconfigurations.NewTypeConverter(scheme.Sc
 
 type everyKind struct{}
 
-func (everyKind) ResourcesOf(kind schema.GroupVersionKind) ([]policy.KindResource, error) {
-	return []policy.KindResource{{GroupVersionResource: kind.GroupVersion().WithResource("anythings"), Namespaced: true}}, nil
+func (everyKind) ResourcesOf(kind schema.GroupVersionKind) ([]pluginapi.KindResource, error) {
+	return []pluginapi.KindResource{{GroupVersionResource: kind.GroupVersion().WithResource("anythings"), Namespaced: true}}, nil
 }
 
 type onePod struct{}

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/ostiary/ostiary/internal/accessreview"
 )
 
 // answering gives every question the same answer.
@@ -32,7 +34,7 @@ func TestAuthorizer(t *testing.T) {
 		check      = `authorizer.requestResource.check('create')`
 		unanswered = "asking for authorization: gone"
 	)
-	gone := &answering{err: &AuthorizerUnavailableError{errors.New("gone")}}
+	gone := &answering{err: &accessreview.UnavailableError{Err: errors.New("gone")}}
 	partial := &answering{decision: authorizer.DecisionAllow, reason: "rule", err: errors.New("one role is missing")}
 	validation := func(expression string) string { return `validations: [{expression: "` + expression + `"}]` }
 	condition := func(expression string) string {
@@ -94,7 +96,7 @@ func TestAuthorizerIsAskedOnceAndWithinTheRequest(t *testing.T) {
 
 func TestMutationThatGetsNoAnswerIsAnError(t *testing.T) {
 	decisions := map[string]Decision{}
-	host := Environment{Now: time.Now, Namespaces: testNamespaces, Observe: observeInto(decisions), Authorizer: &answering{err: &AuthorizerUnavailableError{errors.New("gone")}}}
+	host := Environment{Now: time.Now, Namespaces: testNamespaces, Observe: observeInto(decisions), Authorizer: &answering{err: &accessreview.UnavailableError{Err: errors.New("gone")}}}
 	group := groupFrom(t, map[string]string{"a": `
 matchConditions: [{name: c, expression: "!authorizer.requestResource.check('get').allowed()"}]
 mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'remove', path: '/spec'}]"}}]`})

@@ -106,7 +106,7 @@ func (a *answer) maySkip(p *Compiled, on *subject, host Environment) (may bool) 
 		return false
 	}
 	defer p.recovered(host, func() { may = false })
-	decision, _, err := on.authorizer.Authorize(on.authorizer.ctx, authorizer.AttributesRecord{
+	decision, _, err := on.authorizer.Ask(authorizer.AttributesRecord{
 		User:            on.versioned.GetUserInfo(),
 		Verb:            breakGlassVerb,
 		APIGroup:        v1alpha1.GroupName,
@@ -115,7 +115,7 @@ func (a *answer) maySkip(p *Compiled, on *subject, host Environment) (may bool) 
 		Name:            p.name,
 		ResourceRequest: true,
 	})
-	_ = on.authorizer.failed() // it is no error of an expression
+	_ = on.authorizer.TakeError() // it is no error of an expression
 	if err != nil {
 		const text = "WebhookPolicy '%s' was not skipped: whether you may skip it is not known: %s"
 		a.Warn(fmt.Sprintf(text, p.name, truncate.String(err.Error(), response.MaxOneMessage)))

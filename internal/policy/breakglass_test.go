@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/ostiary/ostiary/internal/accessreview"
 )
 
 // glass lets users skip the policies that it names, and keeps what it is asked.
@@ -60,7 +62,7 @@ func TestBreakGlassOfValidations(t *testing.T) {
 		fails   = "validations: [{expression: \"object.metadata.labels['missing'] == ''\"}]\n"
 		params  = refuses + "paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings: [{name: b, paramRef: {name: p, parameterNotFoundAction: Deny}}]\n"
 	)
-	gone := &AuthorizerUnavailableError{errors.New("gone")}
+	gone := &accessreview.UnavailableError{Err: errors.New("gone")}
 	all := map[string]bool{"a": true, "b": true, "c": true}
 	tests := map[string]struct {
 		specs    map[string]string
@@ -172,7 +174,7 @@ func TestBreakGlassOfMutations(t *testing.T) {
 			wantAsked: asks("a"), wantSkipped: "a", wantDecision: map[string]Decision{"a": DecisionBreakGlass},
 		},
 		"no answer": {
-			specs: map[string]string{"a": on + labels("a")}, glass: glass{err: &AuthorizerUnavailableError{errors.New("gone")}}, wantPatch: "/metadata/labels/a", wantAsked: asks("a"),
+			specs: map[string]string{"a": on + labels("a")}, glass: glass{err: &accessreview.UnavailableError{Err: errors.New("gone")}}, wantPatch: "/metadata/labels/a", wantAsked: asks("a"),
 			wantDecision: map[string]Decision{"a": DecisionMutate},
 			wantWarnings: []string{"WebhookPolicy 'a' was not skipped: whether you may skip it is not known: asking for authorization: gone"},
 		},

@@ -13,6 +13,7 @@ import (
 	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 	"github.com/ostiary/ostiary/internal/celsyntax"
 	"github.com/ostiary/ostiary/internal/matchresources"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/violationtext"
 )
 
@@ -73,7 +74,7 @@ type Compiled struct {
 	validations   *validations // nil without names and ratchets
 	templates     *templates   // nil for a policy that is not evaluated on pod templates
 	mutator       mutator
-	plugin        Plugin // nil for a policy with expressions
+	plugin        pluginapi.Plugin // nil for a policy with expressions
 	texts         violationtext.Texts
 	audit         celsyntax.Audit
 	decidesAnew   bool // see DecidesAnew

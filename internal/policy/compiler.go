@@ -8,6 +8,7 @@ import (
 	"github.com/ostiary/ostiary/internal/celengine"
 	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 	"github.com/ostiary/ostiary/internal/celsyntax"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
@@ -74,7 +75,7 @@ func (c *Compiler) Compile(p *v1alpha1.WebhookPolicy) (*Compiled, field.ErrorLis
 // CompilePlugin compiles a policy that names a plugin, which decides the requests that
 // satisfy the matchConditions. Errors of its configuration count as errors of
 // expressions.
-func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin Plugin, errs field.ErrorList) (*Compiled, field.ErrorList) {
+func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin pluginapi.Plugin, errs field.ErrorList) (*Compiled, field.ErrorList) {
 	b := newBuilder(p, c)
 	b.errs = errs
 	parsed, err := celsyntax.Parse(c.counted.SyntaxEnv(), &p.Spec)

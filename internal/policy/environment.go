@@ -2,13 +2,10 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -16,12 +13,13 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/ostiary/ostiary/internal/matchresources"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
 // Environment contains what evaluations need of the process. Policies that need a missing
 // part fail with an error.
 type Environment struct {
-	Namespaces Namespaces
+	Namespaces pluginapi.Namespaces
 	// Params finds the objects of a paramRef for a request in a namespace, in a stable
 	// order, with apiVersion and kind. A single nil means an evaluation without params;
 	// no object means no evaluation.
@@ -43,11 +41,11 @@ type Environment struct {
 	// Objects finds the Go types of kinds and equivalent resources.
 	Objects admission.ObjectInterfaces
 	// Kinds finds the resources of kinds, for plugins.
-	Kinds Kinds
+	Kinds pluginapi.Kinds
 	// Images finds the backends of the plugin ImagePolicyWebhook.
-	Images Images
+	Images pluginapi.Images
 	// Pods lists Pods, for plugins.
-	Pods Pods
+	Pods pluginapi.Pods
 	Now  func() time.Time
 	// Pause is called between the steps of an evaluation, so that other requests can be evaluated meanwhile; nil is
 	// allowed. It returns when the evaluation may continue, or when ctx ends.
@@ -69,18 +67,6 @@ type Environment struct {
 	Stored *StoredObject
 
 	unchangedTemplates bool // evaluates pod templates that an UPDATE does not change
-}
-
-// Namespaces finds the namespace of a request, for the CEL variable namespaceObject. It
-// returns an error if the namespace does not exist.
-type Namespaces interface {
-	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
-}
-
-// Pods lists Pods of a namespace, and the number of those that it omits. It calls the API
-// server, within the time of ctx.
-type Pods interface {
-	PodsIn(ctx context.Context, namespace string) (pods []*corev1.Pod, more int64, err error)
 }
 
 // Params finds the objects that a binding's paramRef names, for a request in a
@@ -107,30 +93,4 @@ func (h Environment) pause(ctx context.Context) {
 	if h.Pause != nil {
 		h.Pause(ctx)
 	}
-}
-
-// authorizerOf returns the authorizer, or one that fails every check.
-func (h Environment) authorizerOf() authorizer.UnconditionalAuthorizer {
-	if h.Authorizer != nil {
-		return h.Authorizer
-	}
-	return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-		return authorizer.DecisionNoOpinion, "", &AuthorizerUnavailableError{errors.New("no authorizer is available")}
-	})
-}
-
-// SecretKey is a field of a Secret in Ostiary's namespace.
-type SecretKey struct{ Name, Key string }
-
-// Images finds the backends that decide about images.
-type Images interface {
-	// Backend returns the backend whose kubeconfig is in a field of a Secret. An error
-	// means that it is not known.
-	Backend(at SecretKey) (ImageBackend, error)
-}
-
-// ImageBackend decides about images.
-type ImageBackend interface {
-	// Review sends one review. An error means that the backend did not answer.
-	Review(ctx context.Context, review *imagepolicyv1alpha1.ImageReview) (imagepolicyv1alpha1.ImageReviewStatus, error)
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
+	"github.com/ostiary/ostiary/internal/accessreview"
 	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 )
 
@@ -73,7 +74,7 @@ func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, 
 	if len(all) == 0 {
 		return r, nil, nil
 	}
-	r.authorizer = newRequestAuthorizer(ctx, raw, host)
+	r.authorizer = accessreview.NewRequestAuthorizer(ctx, host.Authorizer, raw.Resource.Group)
 	if err := r.prepare(ctx, reads.with(also), host); err != nil {
 		return r, nil, err
 	}
@@ -112,7 +113,7 @@ func evaluationsOf(ctx context.Context, matched []matchedTarget, host Environmen
 // validate evaluates a policy for each binding and param. The native validator makes the
 // decisions.
 func (c *Compiled) validate(ctx context.Context, on *subject, host Environment) (results []result) {
-	_ = on.authorizer.failed() // discards the error of an earlier policy that panicked
+	_ = on.authorizer.TakeError() // discards the error of an earlier policy that panicked
 	defer c.recovered(host, func() { results = c.failed() })
 	if on.unreadable != nil {
 		return c.denyUnreadable(on, host)
@@ -170,7 +171,7 @@ func (c *Compiled) evaluate(ctx context.Context, on *subject, param runtime.Obje
 	result := pluginResult{
 		ValidateResult: c.validator.Validate(following, resource, on.versioned, param, namespace, budget, on.authorizer),
 	}
-	if err := on.authorizer.failed(); err != nil {
+	if err := on.authorizer.TakeError(); err != nil {
 		return pluginResult{ValidateResult: c.failure(err)}
 	}
 	if run.ratchets() && !c.appliesToStored(ctx, on, param, host) {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
+	"github.com/ostiary/ostiary/internal/accessreview"
 	"github.com/ostiary/ostiary/internal/objectpatch"
 	"github.com/ostiary/ostiary/internal/response"
 	"github.com/ostiary/ostiary/internal/truncate"
@@ -162,7 +163,7 @@ func (c *Compiled) steps(ctx context.Context, on *subject, host Environment) (ou
 // run applies the mutations of one invocation. It stores an error in the step.
 func (s *step) run(ctx context.Context, host Environment) (outcome Decision) {
 	before := s.on.versioned.VersionedObject.Object()
-	_ = s.on.authorizer.failed() // discards the error of an earlier step that panicked
+	_ = s.on.authorizer.TakeError() // discards the error of an earlier step that panicked
 	defer s.policy.recovered(host, func() {
 		s.on.versioned.UpdateObject(before)
 		s.err, outcome = errPanicked, DecisionError
@@ -183,7 +184,7 @@ func (s *step) run(ctx context.Context, host Environment) (outcome Decision) {
 	}
 	if m := s.policy.mutator.matcher; m != nil {
 		result := m.Match(ctx, s.on.versioned, s.param, s.on.authorizer)
-		if s.err = errors.Join(result.Error, s.on.authorizer.failed()); s.err != nil {
+		if s.err = errors.Join(result.Error, s.on.authorizer.TakeError()); s.err != nil {
 			return DecisionError
 		}
 		if !result.Matches {
@@ -211,7 +212,7 @@ func (s *step) apply(ctx context.Context, host Environment, namespace *corev1.Na
 	var errs []error
 	for i, p := range s.policy.mutator.patchers {
 		object, err := s.patch(ctx, p, host, namespace)
-		if unanswered := s.on.authorizer.failed(); unanswered != nil {
+		if unanswered := s.on.authorizer.TakeError(); unanswered != nil {
 			err = unanswered
 		}
 		before := s.on.versioned.VersionedObject.Object()
@@ -351,7 +352,7 @@ func recheck(steps []step, host Environment) {
 // the same time, so the subject gets a request of its own, with an authorizer for ctx.
 func (on *subject) recheck(ctx context.Context, steps []step, host Environment) {
 	own := *on.request
-	own.authorizer = newRequestAuthorizer(ctx, own.raw, host)
+	own.authorizer = accessreview.NewRequestAuthorizer(ctx, host.Authorizer, own.raw.Resource.Group)
 	on.request = &own
 	for i := range steps {
 		s := &steps[i]

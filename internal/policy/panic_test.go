@@ -9,11 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/utils/ptr"
+
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
 // panicsOn is a plugin that panics for objects with one name, and refuses those
 // with another.
-func panicsOn(c *Call) error {
+func panicsOn(c *pluginapi.Call) error {
 	switch c.Object().GetName() {
 	case "panics":
 		panic("secret")

@@ -11,16 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
 // pluginFunc is a plugin that does what a test says.
-type pluginFunc func(*Call) error
+type pluginFunc func(*pluginapi.Call) error
 
 func (pluginFunc) Rules() []admissionregistrationv1.RuleWithOperations { return nil }
 
-func (a pluginFunc) Validate(_ context.Context, call *Call) error { return a(call) }
+func (a pluginFunc) Validate(_ context.Context, call *pluginapi.Call) error { return a(call) }
 
-func (a pluginFunc) Admit(_ context.Context, call *Call) (*unstructured.Unstructured, error) {
+func (a pluginFunc) Admit(_ context.Context, call *pluginapi.Call) (*unstructured.Unstructured, error) {
 	err := a(call)
 	changed := call.Object().DeepCopy()
 	changed.SetLabels(map[string]string{"changed": "yes"})
@@ -30,11 +32,11 @@ func (a pluginFunc) Admit(_ context.Context, call *Call) (*unstructured.Unstruct
 // TestPluginAnswers: 4xx refuse, all else is an error by failurePolicy, and the
 // actions of bindings hold in both phases.
 func TestPluginAnswers(t *testing.T) {
-	forbidden := func(c *Call) error { return c.Forbid("no") }
-	failing := func(*Call) error { return errors.New("broken") }
-	mixed := func(c *Call) error { return errors.Join(c.Forbid("no"), errors.New("broken")) }
-	tooMany := func(*Call) error { return apierrors.NewTooManyRequestsError("slower") }
-	panicking := func(*Call) error { panic("lost") }
+	forbidden := func(c *pluginapi.Call) error { return c.Forbid("no") }
+	failing := func(*pluginapi.Call) error { return errors.New("broken") }
+	mixed := func(c *pluginapi.Call) error { return errors.Join(c.Forbid("no"), errors.New("broken")) }
+	tooMany := func(*pluginapi.Call) error { return apierrors.NewTooManyRequestsError("slower") }
+	panicking := func(*pluginapi.Call) error { panic("lost") }
 	const (
 		deny, ignore = "failurePolicy: Fail", "failurePolicy: Ignore"
 		warn         = "bindings: [{name: b, validationActions: [Warn]}]"
@@ -49,11 +51,11 @@ func TestPluginAnswers(t *testing.T) {
 		wantMutating         int32 // code of the mutating phase
 		wantChanged          bool
 	}{
-		"allowed":         {plugin: func(*Call) error { return nil }, spec: deny, wantChanged: true},
+		"allowed":         {plugin: func(*pluginapi.Call) error { return nil }, spec: deny, wantChanged: true},
 		"refused":         {plugin: forbidden, spec: deny, wantCode: 403, wantMessage: no, wantMutating: 403},
 		"refused, warned": {plugin: forbidden, spec: warn, warning: "Validation failed for WebhookPolicy 'p' with binding 'b': " + no},
 		"with its code":   {plugin: tooMany, spec: deny, wantCode: 429, wantMessage: "Too many requests: slower", wantMutating: 429},
-		"several": {plugin: func(c *Call) error { return errors.Join(c.Forbid("no"), c.Forbid("never")) }, spec: deny, wantCode: 403,
+		"several": {plugin: func(c *pluginapi.Call) error { return errors.Join(c.Forbid("no"), c.Forbid("never")) }, spec: deny, wantCode: 403,
 			wantMessage: no + "\nWebhookPolicy 'p' denied request: pods \"web\" is forbidden: never", wantMutating: 403},
 		"error":                  {plugin: failing, spec: deny, wantCode: 422, wantMessage: "broken", wantMutating: 403},
 		"error, Ignore":          {plugin: failing, spec: ignore},
@@ -61,7 +63,7 @@ func TestPluginAnswers(t *testing.T) {
 		"panic":                  {plugin: panicking, spec: deny, wantCode: 422, wantMessage: panicked, wantMutating: 403},
 		"panic, Ignore":          {plugin: panicking, spec: ignore, warning: "WebhookPolicy 'p' did not evaluate this request: " + panicked},
 		"refused, Ignore":        {plugin: forbidden, spec: ignore, wantCode: 403, wantMessage: no, wantMutating: 403},
-		"warns and annotates":    {plugin: func(c *Call) error { c.Warn("mind"); c.Annotate("seen", "yes"); return nil }, spec: deny, warning: "mind", wantChanged: true},
+		"warns and annotates":    {plugin: func(c *pluginapi.Call) error { c.Warn("mind"); c.Annotate("seen", "yes"); return nil }, spec: deny, warning: "mind", wantChanged: true},
 		"configuration is wrong": {spec: deny, wantCode: 422, wantMessage: "spec.plugin: Internal error: wrong", wantMutating: 403},
 	}
 	for name, tc := range tests {

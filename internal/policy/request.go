@@ -15,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/ostiary/ostiary/internal/accessreview"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
@@ -26,7 +28,7 @@ type request struct {
 	original admission.Attributes // in the version of the client, without objects
 
 	whole      subject // its object
-	authorizer *requestAuthorizer
+	authorizer *accessreview.RequestAuthorizer
 
 	namespace      *corev1.Namespace
 	namespaceErr   error
@@ -222,7 +224,7 @@ func (r *request) contradiction(what string, tree map[string]any) error {
 
 // namespaceObject gets the namespace once, for the first policy that reads it. A panic is
 // an error of that policy, and later ones get an error too.
-func (r *request) namespaceObject(ctx context.Context, namespaces Namespaces) (*corev1.Namespace, error) {
+func (r *request) namespaceObject(ctx context.Context, namespaces pluginapi.Namespaces) (*corev1.Namespace, error) {
 	if !r.namespaceKnown {
 		r.namespaceKnown, r.namespaceErr = true, errors.New("internal error: the lookup of the namespace panicked")
 		r.namespace, r.namespaceErr = r.lookUpNamespace(ctx, namespaces)
@@ -232,7 +234,7 @@ func (r *request) namespaceObject(ctx context.Context, namespaces Namespaces) (*
 
 // lookUpNamespace returns no namespace for cluster-scoped requests and for Namespaces, as
 // the API server does.
-func (r *request) lookUpNamespace(ctx context.Context, namespaces Namespaces) (*corev1.Namespace, error) {
+func (r *request) lookUpNamespace(ctx context.Context, namespaces pluginapi.Namespaces) (*corev1.Namespace, error) {
 	kind := r.raw.Kind
 	if r.raw.Namespace == "" || (kind.Kind == "Namespace" && kind.Version == "v1" && kind.Group == "") {
 		return nil, nil

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/ostiary/ostiary/internal/accessreview"
 	"github.com/ostiary/ostiary/internal/celsyntax"
 )
 
@@ -131,7 +132,7 @@ func TestRatchetNeedsAPolicyForTheStoredObject(t *testing.T) {
 // unavailable gives no answer.
 func unavailable() authorizer.UnconditionalAuthorizer {
 	return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-		return authorizer.DecisionNoOpinion, "", &AuthorizerUnavailableError{errors.New("gone")}
+		return authorizer.DecisionNoOpinion, "", &accessreview.UnavailableError{Err: errors.New("gone")}
 	})
 }
 

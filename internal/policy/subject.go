@@ -17,6 +17,7 @@ import (
 
 	"github.com/ostiary/ostiary/internal/matchresources"
 	"github.com/ostiary/ostiary/internal/objectpatch"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/podtemplate"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
@@ -37,7 +38,7 @@ type subject struct {
 	storedPod admission.LazyObject
 	selected  admission.Attributes
 
-	typed map[typedKey]any // decoded for plugins
+	decoded pluginapi.Decoded // decoded for plugins
 
 	typeConverter  managedfields.TypeConverter
 	converterKnown bool

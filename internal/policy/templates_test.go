@@ -18,6 +18,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/celsyntax"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
 func templateGroupFrom(tb testing.TB, specs map[string]string) *Group {
@@ -348,13 +349,13 @@ func mustJSON(tb testing.TB, v any) []byte {
 }
 
 // forbidding denies every call and keeps it.
-type forbidding struct{ call *Call }
+type forbidding struct{ call *pluginapi.Call }
 
 // Rules implements Plugin.
 func (*forbidding) Rules() []admissionregistrationv1.RuleWithOperations { return nil }
 
 // Validate implements Validator.
-func (f *forbidding) Validate(_ context.Context, call *Call) error {
+func (f *forbidding) Validate(_ context.Context, call *pluginapi.Call) error {
 	f.call = call
 	return call.Forbid("no")
 }

@@ -14,6 +14,7 @@ import (
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
+	"github.com/ostiary/ostiary/internal/accessreview"
 	"github.com/ostiary/ostiary/internal/celengine"
 )
 
@@ -189,12 +190,12 @@ func (e followedValidations) ForInput(ctx context.Context, attr *admission.Versi
 // results after an error: the validations then fail as they do without ratchet, and messages
 // have the budget from before.
 func (e followedValidations) onStored(ctx context.Context, again []celplugin.CompilationResult, old *admission.VersionedAttributes, request *admissionv1.AdmissionRequest, vars celplugin.OptionalVariableBindings, namespace *corev1.Namespace, budget int64) ([]celplugin.EvaluationResult, int64) {
-	asker, _ := vars.Authorizer.(*requestAuthorizer)
-	if asker != nil && asker.unanswered != nil {
+	asker, _ := vars.Authorizer.(*accessreview.RequestAuthorizer)
+	if asker != nil && asker.Err() != nil {
 		return nil, budget // the policy fails with this error
 	}
 	results, left, err := celengine.NewConditions(again, e.variables).ForInput(tracedAsStored(ctx), old, request, vars, namespace, budget)
-	if asker != nil && asker.failed() != nil || err != nil {
+	if asker != nil && asker.TakeError() != nil || err != nil {
 		return nil, budget
 	}
 	return results, left
@@ -235,7 +236,7 @@ func (on *subject) asStored() *subject {
 		stored.selected = withObjects(on.selected, on.selected.GetOperation(), object, oldObject)
 		stored.workload = on.before
 	}
-	stored.typed, stored.decided = nil, nil
+	stored.decoded, stored.decided = nil, nil
 	return &stored
 }
 
@@ -253,7 +254,7 @@ func (c *Compiled) appliesToStored(ctx context.Context, on *subject, param runti
 		return true
 	}
 	result := c.mutator.matcher.Match(tracedAsStored(ctx), stored.versioned, param, on.authorizer)
-	return errors.Join(result.Error, on.authorizer.failed()) == nil && result.Matches
+	return errors.Join(result.Error, on.authorizer.TakeError()) == nil && result.Matches
 }
 
 // appliesToStored reports whether the binding applies to the stored object.

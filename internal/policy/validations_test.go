@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/ostiary/ostiary/internal/accessreview"
 	"github.com/ostiary/ostiary/internal/response"
 )
 
@@ -160,7 +161,7 @@ func TestRatchet(t *testing.T) {
 		"no answer of the authorizer about the stored one": {
 			spec: "failurePolicy: Ignore\nvalidations: [{expression: 'object.metadata.labels.team == \"old\" && authorizer.path(\"/\").check(\"get\").allowed()', message: m, ratchet: true}]",
 			authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-				return authorizer.DecisionNoOpinion, "", &AuthorizerUnavailableError{errors.New("gone")}
+				return authorizer.DecisionNoOpinion, "", &accessreview.UnavailableError{Err: errors.New("gone")}
 			}),
 			wantMessage: denied + "m", wantDecision: DecisionDeny,
 		},

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/violationtext"
 )
 
@@ -91,8 +92,8 @@ func (canaryParams) Params(_ context.Context, kind *admissionregistrationv1.Para
 }
 
 // ResourcesOf implements Kinds.
-func (canaryParams) ResourcesOf(kind schema.GroupVersionKind) ([]KindResource, error) {
-	return []KindResource{{GroupVersionResource: kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s"), Namespaced: true}}, nil
+func (canaryParams) ResourcesOf(kind schema.GroupVersionKind) ([]pluginapi.KindResource, error) {
+	return []pluginapi.KindResource{{GroupVersionResource: kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s"), Namespaced: true}}, nil
 }
 
 // canaryHost permits the values of ConfigMaps, if values are permitted at all.
@@ -266,9 +267,9 @@ func TestValuesInViolations(t *testing.T) {
 		"several mutations": {spec: "mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/data/\" + object.data.k}]'}}," +
 			" {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata: Object.metadata{name: object.data.k}}'}}]",
 			want: "Message:the patch does not apply at spec.mutations[0]; the result is invalid at spec.mutations[1] "},
-		"a plugin":               {plugin: func(c *Call) error { return c.Forbid("got %v", c.Object().Object["data"]) }, want: "Message:the plugin Any rejects the request "},
-		"an error of a plugin":   {plugin: func(c *Call) error { return fmt.Errorf("got %v", c.Object().Object["data"]) }, want: "Message:the evaluation failed "},
-		"a panic of a plugin":    {plugin: func(c *Call) error { panic(c.Object().Object["data"]) }, want: "Message:internal error: the evaluation panicked ", hidden: true},
+		"a plugin":               {plugin: func(c *pluginapi.Call) error { return c.Forbid("got %v", c.Object().Object["data"]) }, want: "Message:the plugin Any rejects the request "},
+		"an error of a plugin":   {plugin: func(c *pluginapi.Call) error { return fmt.Errorf("got %v", c.Object().Object["data"]) }, want: "Message:the evaluation failed "},
+		"a panic of a plugin":    {plugin: func(c *pluginapi.Call) error { panic(c.Object().Object["data"]) }, want: "Message:internal error: the evaluation panicked ", hidden: true},
 		"an object with a limit": {spec: "validations: [{expression: 'object.data.k != \"\"'}]", broken: true, want: "Message:the object cannot be read at request.object "},
 		"params": {spec: "paramKind: {apiVersion: v1, kind: Secret}\nvalidations: [{expression: 'false', messageExpression: string(params.data.k)}]" +
 			"\nbindings: [{name: b, validationActions: [Deny], paramRef: {selector: {}, parameterNotFoundAction: Deny}}]", want: "Binding:b ", hidden: true},
@@ -279,7 +280,7 @@ func TestValuesInViolations(t *testing.T) {
 			if tc.plugin != nil {
 				p = canaryPolicy(t, "plugin: {name: Any}")
 			}
-			var plugin Plugin
+			var plugin pluginapi.Plugin
 			if tc.plugin != nil {
 				plugin = tc.plugin
 			}

@@ -34,7 +34,7 @@ func (w *world) environment(c Cluster) policy.Environment {
 	}
 }
 
-// GetNamespace implements policy.Namespaces.
+// GetNamespace implements pluginapi.Namespaces.
 func (w *world) GetNamespace(context.Context, string) (*corev1.Namespace, error) {
 	return w.namespace, nil
 }

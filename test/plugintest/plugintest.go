@@ -226,7 +226,7 @@ func (a Answer) Field(path ...string) string {
 // Namespaces are all namespaces, each with the same annotations and labels.
 type Namespaces struct{ Annotations, Labels map[string]string }
 
-// GetNamespace implements policy.Namespaces.
+// GetNamespace implements pluginapi.Namespaces.
 func (n Namespaces) GetNamespace(_ context.Context, name string) (*corev1.Namespace, error) {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: n.Annotations, Labels: n.Labels}}, nil
 }

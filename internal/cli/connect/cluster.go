@@ -259,7 +259,7 @@ func (c *Cluster) Authorizer() (authorizer.UnconditionalAuthorizer, error) {
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		review, err := client.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: accessreview.SpecOf(a)}, metav1.CreateOptions{})
 		if err != nil {
-			return authorizer.DecisionNoOpinion, "", &policy.AuthorizerUnavailableError{Err: err}
+			return authorizer.DecisionNoOpinion, "", &accessreview.UnavailableError{Err: err}
 		}
 		return accessreview.Decide(review.Status)
 	}), nil

@@ -18,6 +18,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/explain"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/offline"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/policytest/v1alpha1"
@@ -190,7 +191,7 @@ func (c *Case) images() (offline.ImageAnswers, error) {
 		if p >= 0 && c.suite.policies[p].Spec.Backend != nil {
 			continue // see backend
 		}
-		at, asks := policy.SecretKey{}, false
+		at, asks := pluginapi.SecretKey{}, false
 		if p >= 0 {
 			at, asks = plugins.BackendOf(c.suite.policies[p].WebhookPolicy)
 		}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/define"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 const (
@@ -39,7 +39,7 @@ type Plugin struct {
 
 // Definition is the plugin's entry in the catalogue.
 func Definition() define.Definition {
-	return define.Plugin(v1alpha1.PluginAlwaysDeny, func(c Config, at *field.Path) (policy.Plugin, field.ErrorList) {
+	return define.Plugin(v1alpha1.PluginAlwaysDeny, func(c Config, at *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		p := &Plugin{message: nativeMessage}
 		if c.Message != "" {
 			p.message = c.Message
@@ -58,7 +58,7 @@ func Definition() define.Definition {
 	})
 }
 
-// Rules implements policy.Plugin.
+// Rules implements pluginapi.Plugin.
 func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return []admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{
@@ -68,8 +68,8 @@ func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	}}
 }
 
-// Validate implements policy.Validator.
-func (p *Plugin) Validate(_ context.Context, call *policy.Call) error {
+// Validate implements pluginapi.Validator.
+func (p *Plugin) Validate(_ context.Context, call *pluginapi.Call) error {
 	if !p.until.IsZero() && !call.Now().Before(p.until) {
 		return nil
 	}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/define"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // Config is the plugin's configuration. The native plugin has none.
@@ -31,12 +31,12 @@ type Plugin struct{ config Config }
 
 // Definition is the plugin's entry in the catalogue.
 func Definition() define.Definition {
-	return define.Plugin(v1alpha1.PluginAlwaysPullImages, func(c Config, _ *field.Path) (policy.Plugin, field.ErrorList) {
+	return define.Plugin(v1alpha1.PluginAlwaysPullImages, func(c Config, _ *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		return &Plugin{config: c}, nil
 	})
 }
 
-// Rules implements policy.Plugin.
+// Rules implements pluginapi.Plugin.
 func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	rules := define.Pods(define.Writes()...)
 	if p.config.EphemeralContainers {
@@ -53,8 +53,8 @@ func containerLists() []string {
 	return []string{"initContainers", "containers", "ephemeralContainers"}
 }
 
-// Admit implements policy.Mutator.
-func (p *Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
+// Admit implements pluginapi.Mutator.
+func (p *Plugin) Admit(_ context.Context, call *pluginapi.Call) (*unstructured.Unstructured, error) {
 	pod := call.Object()
 	if ignored, err := leavesImages(call); ignored || err != nil {
 		return pod, err
@@ -67,9 +67,9 @@ func (p *Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unst
 	return pod, nil
 }
 
-// Validate implements policy.Validator. It denies what other webhooks changed after
+// Validate implements pluginapi.Validator. It denies what other webhooks changed after
 // Admit.
-func (p *Plugin) Validate(_ context.Context, call *policy.Call) error {
+func (p *Plugin) Validate(_ context.Context, call *pluginapi.Call) error {
 	if ignored, err := leavesImages(call); ignored || err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (p *Plugin) Validate(_ context.Context, call *policy.Call) error {
 }
 
 // findings returns the pull policies that are not Always.
-func findings(call *policy.Call, pod *unstructured.Unstructured) []*field.Error {
+func findings(call *pluginapi.Call, pod *unstructured.Unstructured) []*field.Error {
 	var out []*field.Error
 	visit(call, pod, func(holder map[string]any, name string, at *field.Path) {
 		value, _ := holder[name].(string) // empty if there is none
@@ -94,7 +94,7 @@ func findings(call *policy.Call, pod *unstructured.Unstructured) []*field.Error 
 
 // visit calls found for each pull policy that the request can set, with the object that
 // holds it, its name there, and its path.
-func visit(call *policy.Call, pod *unstructured.Unstructured, found func(holder map[string]any, name string, at *field.Path)) {
+func visit(call *pluginapi.Call, pod *unstructured.Unstructured, found func(holder map[string]any, name string, at *field.Path)) {
 	spec, _ := pod.Object["spec"].(map[string]any)
 	if call.GetSubresource() == ephemeralContainers {
 		visitAdded(call, spec, found)
@@ -112,7 +112,7 @@ func visit(call *policy.Call, pod *unstructured.Unstructured, found func(holder 
 
 // visitAdded visits the ephemeral containers that the request adds. It cannot change
 // other containers, which may be older than the policy.
-func visitAdded(call *policy.Call, spec map[string]any, found func(map[string]any, string, *field.Path)) {
+func visitAdded(call *pluginapi.Call, spec map[string]any, found func(map[string]any, string, *field.Path)) {
 	existing := sets.New[string]()
 	if old := call.OldObject(); old != nil {
 		before, _ := old.Object["spec"].(map[string]any)
@@ -140,7 +140,7 @@ func each(spec map[string]any, list string, found func(map[string]any, *field.Pa
 }
 
 // leavesImages reports whether a request is an update without a new image.
-func leavesImages(call *policy.Call) (bool, error) {
+func leavesImages(call *pluginapi.Call) (bool, error) {
 	pod, err := call.RequireObject()
 	if err != nil || call.GetOperation() != admission.Update {
 		return false, err

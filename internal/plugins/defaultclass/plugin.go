@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/define"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // StorageConfig is the configuration of DefaultStorageClass. The native plugin has none.
@@ -79,7 +79,7 @@ type selected struct {
 
 // StorageClasses is the plugin DefaultStorageClass.
 func StorageClasses() define.Definition {
-	return define.Plugin(v1alpha1.PluginDefaultStorageClass, func(c StorageConfig, at *field.Path) (policy.Plugin, field.ErrorList) {
+	return define.Plugin(v1alpha1.PluginDefaultStorageClass, func(c StorageConfig, at *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		return newPlugin(c.selectors, at, kind{
 			class:       admissionregistrationv1.ParamKind{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"},
 			rule:        define.Rule("", "v1", []admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "persistentvolumeclaims"),
@@ -93,7 +93,7 @@ func StorageClasses() define.Definition {
 
 // IngressClasses is the plugin DefaultIngressClass.
 func IngressClasses() define.Definition {
-	return define.Plugin(v1alpha1.PluginDefaultIngressClass, func(c IngressConfig, at *field.Path) (policy.Plugin, field.ErrorList) {
+	return define.Plugin(v1alpha1.PluginDefaultIngressClass, func(c IngressConfig, at *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		return newPlugin(c.selectors, at, kind{
 			class:       admissionregistrationv1.ParamKind{APIVersion: "networking.k8s.io/v1", Kind: "IngressClass"},
 			rule:        define.Rule("networking.k8s.io", "v1", []admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "ingresses"),
@@ -105,7 +105,7 @@ func IngressClasses() define.Definition {
 	})
 }
 
-func newPlugin(c selectors, at *field.Path, k kind) (policy.Plugin, field.ErrorList) {
+func newPlugin(c selectors, at *field.Path, k kind) (pluginapi.Plugin, field.ErrorList) {
 	p := &Plugin{kind: k}
 	var errs field.ErrorList
 	at = at.Child("namespaces")
@@ -136,7 +136,7 @@ func (n ForNamespaces) parse(at *field.Path) (selected, field.ErrorList) {
 	return selected{selector: selector, class: n.ClassName}, errs
 }
 
-// Rules implements policy.Plugin.
+// Rules implements pluginapi.Plugin.
 func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return []admissionregistrationv1.RuleWithOperations{p.rule}
 }
@@ -146,9 +146,9 @@ func (p *Plugin) Needs() []admissionregistrationv1.ParamKind {
 	return []admissionregistrationv1.ParamKind{p.class}
 }
 
-// Admit implements policy.Mutator. The API server's own plugin runs before it and can
+// Admit implements pluginapi.Mutator. The API server's own plugin runs before it and can
 // have set the default class of the cluster, which the class of the namespace replaces.
-func (p *Plugin) Admit(ctx context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
+func (p *Plugin) Admit(ctx context.Context, call *pluginapi.Call) (*unstructured.Unstructured, error) {
 	object, err := call.RequireObject()
 	if err != nil {
 		return nil, err
@@ -215,7 +215,7 @@ func (p *Plugin) writes(fields []byte) bool {
 
 // ofRequest returns the class of the request's namespace, empty if it has none, and its
 // source.
-func (p *Plugin) ofRequest(ctx context.Context, call *policy.Call) (class, why string, err error) {
+func (p *Plugin) ofRequest(ctx context.Context, call *pluginapi.Call) (class, why string, err error) {
 	ns, err := call.Namespace(ctx)
 	if err != nil {
 		return "", "", err

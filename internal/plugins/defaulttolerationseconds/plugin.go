@@ -13,9 +13,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/define"
 	"github.com/ostiary/ostiary/internal/plugins/tolerations"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // defaultSeconds is the default of the API server.
@@ -43,7 +43,7 @@ type Plugin struct {
 
 // Definition is the plugin's entry in the catalogue.
 func Definition() define.Definition {
-	return define.Plugin(v1alpha1.PluginDefaultTolerationSeconds, func(c Config, _ *field.Path) (policy.Plugin, field.ErrorList) {
+	return define.Plugin(v1alpha1.PluginDefaultTolerationSeconds, func(c Config, _ *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		return &Plugin{
 			native: ptr.Deref(c.APIServerSeconds, defaultSeconds),
 			wanted: []corev1.Toleration{
@@ -58,14 +58,14 @@ func toleration(key string, seconds int64) corev1.Toleration {
 	return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds}
 }
 
-// Rules implements policy.Plugin.
+// Rules implements pluginapi.Plugin.
 func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return define.Pods(define.Writes()...)
 }
 
-// Admit implements policy.Mutator. It replaces tolerations of new Pods only: those of existing
+// Admit implements pluginapi.Mutator. It replaces tolerations of new Pods only: those of existing
 // Pods stay as they are. It adds missing ones to both, as the native plugin does.
-func (p *Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
+func (p *Plugin) Admit(_ context.Context, call *pluginapi.Call) (*unstructured.Unstructured, error) {
 	pod, err := call.RequireObject()
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/json"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
 // Definition is a plugin of the catalogue.
@@ -26,13 +26,13 @@ type Definition struct {
 	// New creates the plugin from a configuration, which can be empty. Errors have the
 	// path in the configuration. Without a configuration it always returns a plugin, for
 	// its rules.
-	New func(config []byte, at *field.Path) (policy.Plugin, field.ErrorList)
+	New func(config []byte, at *field.Path) (pluginapi.Plugin, field.ErrorList)
 }
 
 // Plugin defines a plugin with a configuration of type C. The function sets defaults and
 // checks.
-func Plugin[C any](name v1alpha1.PluginName, make func(C, *field.Path) (policy.Plugin, field.ErrorList)) Definition {
-	return Definition{Name: name, Config: reflect.TypeFor[C](), New: func(config []byte, at *field.Path) (policy.Plugin, field.ErrorList) {
+func Plugin[C any](name v1alpha1.PluginName, make func(C, *field.Path) (pluginapi.Plugin, field.ErrorList)) Definition {
+	return Definition{Name: name, Config: reflect.TypeFor[C](), New: func(config []byte, at *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		var c C
 		if errs := Decode(config, &c, at); len(errs) > 0 {
 			return nil, errs

@@ -5,17 +5,17 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
 // keys returns the functions that select the bucket of an event, by the type of the
 // limit.
-func keys() map[LimitType]func(*policy.Call) string {
-	return map[LimitType]func(*policy.Call) string{
-		Server:          func(*policy.Call) string { return "" },
-		Namespace:       func(call *policy.Call) string { return call.GetNamespace() },
-		User:            func(call *policy.Call) string { return call.GetUserInfo().GetName() },
-		SourceAndObject: func(call *policy.Call) string { return sourceAndObject(call.Object()) },
+func keys() map[LimitType]func(*pluginapi.Call) string {
+	return map[LimitType]func(*pluginapi.Call) string{
+		Server:          func(*pluginapi.Call) string { return "" },
+		Namespace:       func(call *pluginapi.Call) string { return call.GetNamespace() },
+		User:            func(call *pluginapi.Call) string { return call.GetUserInfo().GetName() },
+		SourceAndObject: func(call *pluginapi.Call) string { return sourceAndObject(call.Object()) },
 	}
 }
 

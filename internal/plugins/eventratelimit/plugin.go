@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/define"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // Limits of memory on every replica.
@@ -68,12 +68,12 @@ type Plugin struct{ limiters []limiter }
 type limiter struct {
 	Limit
 	buckets *buckets
-	keyOf   func(*policy.Call) string
+	keyOf   func(*pluginapi.Call) string
 }
 
 // Definition is the plugin's entry in the catalogue.
 func Definition() define.Definition {
-	return define.Plugin(v1alpha1.PluginEventRateLimit, func(c Config, at *field.Path) (policy.Plugin, field.ErrorList) {
+	return define.Plugin(v1alpha1.PluginEventRateLimit, func(c Config, at *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		errs := c.check(at)
 		if len(errs) > 0 {
 			return &Plugin{}, errs
@@ -118,7 +118,7 @@ func (l Limit) check(at *field.Path) field.ErrorList {
 	return errs
 }
 
-// Rules implements policy.Plugin. Events have two API groups, and a request has that of
+// Rules implements pluginapi.Plugin. Events have two API groups, and a request has that of
 // the client.
 func (*Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return []admissionregistrationv1.RuleWithOperations{
@@ -127,9 +127,9 @@ func (*Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	}
 }
 
-// Validate implements policy.Validator. An event takes a token of every limit,
+// Validate implements pluginapi.Validator. An event takes a token of every limit,
 // also where one of them refuses it.
-func (p *Plugin) Validate(_ context.Context, call *policy.Call) error {
+func (p *Plugin) Validate(_ context.Context, call *pluginapi.Call) error {
 	if call.IsDryRun() {
 		return nil // nothing is written
 	}
@@ -147,8 +147,8 @@ func (p *Plugin) Validate(_ context.Context, call *policy.Call) error {
 	return nil
 }
 
-// InheritState implements policy.StatefulPlugin: an unchanged limit keeps its buckets.
-func (p *Plugin) InheritState(before policy.Plugin) policy.Plugin {
+// InheritState implements pluginapi.StatefulPlugin: an unchanged limit keeps its buckets.
+func (p *Plugin) InheritState(before pluginapi.Plugin) pluginapi.Plugin {
 	earlier, ok := before.(*Plugin)
 	if !ok {
 		return p

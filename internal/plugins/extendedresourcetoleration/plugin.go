@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/define"
 	"github.com/ostiary/ostiary/internal/plugins/podresources"
 	"github.com/ostiary/ostiary/internal/plugins/tolerations"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // Plugin adds a toleration for each extended resource that a Pod requests.
@@ -24,18 +24,18 @@ type Plugin struct{}
 
 // Definition is the plugin's entry in the catalogue.
 func Definition() define.Definition {
-	return define.Plugin(v1alpha1.PluginExtendedResourceToleration, func(define.None, *field.Path) (policy.Plugin, field.ErrorList) {
+	return define.Plugin(v1alpha1.PluginExtendedResourceToleration, func(define.None, *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		return Plugin{}, nil
 	})
 }
 
-// Rules implements policy.Plugin.
+// Rules implements pluginapi.Plugin.
 func (Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return define.Pods(define.Writes()...)
 }
 
-// Admit implements policy.Mutator.
-func (Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
+// Admit implements pluginapi.Mutator.
+func (Plugin) Admit(_ context.Context, call *pluginapi.Call) (*unstructured.Unstructured, error) {
 	pod, err := call.RequireObject()
 	if err != nil {
 		return nil, err

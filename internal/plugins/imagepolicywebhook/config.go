@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 )
 
 // Config is the configuration of the native plugin, except for the location of the
@@ -53,7 +53,7 @@ type SecretKey struct {
 
 // settings holds the settings with defaults. They can be compared.
 type settings struct {
-	backend                         policy.SecretKey
+	backend                         pluginapi.SecretKey
 	allowTTL, denyTTL, retryBackoff time.Duration
 	defaultAllow                    bool
 }
@@ -69,7 +69,7 @@ func (s Settings) settings(at *field.Path) (settings, field.ErrorList) {
 	if secret := at.Child("kubeConfigSecret"); s.KubeConfigSecret == nil {
 		errs = append(errs, field.Required(secret, "name a Secret in Ostiary's namespace with the kubeconfig of the backend: {name: ostiary-image-policy, key: kubeconfig}"))
 	} else {
-		out.backend = policy.SecretKey{Name: s.KubeConfigSecret.Name, Key: s.KubeConfigSecret.Key}
+		out.backend = pluginapi.SecretKey{Name: s.KubeConfigSecret.Name, Key: s.KubeConfigSecret.Key}
 		if out.backend.Key == "" {
 			out.backend.Key = "kubeconfig"
 		}

@@ -20,8 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/define"
-	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/queue"
 )
 
@@ -44,33 +44,33 @@ type Plugin struct {
 
 // Definition is the plugin's entry in the catalogue.
 func Definition() define.Definition {
-	return define.Plugin(v1alpha1.PluginImagePolicyWebhook, func(c Config, at *field.Path) (policy.Plugin, field.ErrorList) {
+	return define.Plugin(v1alpha1.PluginImagePolicyWebhook, func(c Config, at *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		settings, errs := c.ImagePolicy.settings(at.Child("imagePolicy"))
 		return &Plugin{settings: settings, answers: cache.NewLRUExpireCache(cacheSize)}, errs
 	})
 }
 
-// Rules implements policy.Plugin.
+// Rules implements pluginapi.Plugin.
 func (*Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return append(define.Pods(define.Writes()...),
 		define.Rule("", "v1", []admissionregistrationv1.OperationType{admissionregistrationv1.Update}, "pods/"+ephemeralContainers))
 }
 
 // Backend returns the location of the kubeconfig.
-func (p *Plugin) Backend() policy.SecretKey { return p.settings.backend }
+func (p *Plugin) Backend() pluginapi.SecretKey { return p.settings.backend }
 
-// InheritState implements policy.StatefulPlugin: cached answers stay valid while the
+// InheritState implements pluginapi.StatefulPlugin: cached answers stay valid while the
 // configuration is the same.
-func (p *Plugin) InheritState(before policy.Plugin) policy.Plugin {
+func (p *Plugin) InheritState(before pluginapi.Plugin) pluginapi.Plugin {
 	if earlier, ok := before.(*Plugin); ok && earlier.settings == p.settings {
 		return earlier
 	}
 	return p
 }
 
-// Validate implements policy.Validator.
-func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
-	pod, err := policy.Typed[corev1.Pod](call, call.Object())
+// Validate implements pluginapi.Validator.
+func (p *Plugin) Validate(ctx context.Context, call *pluginapi.Call) error {
+	pod, err := pluginapi.Typed[corev1.Pod](call, call.Object())
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
 
 // questionOf returns the review of the native plugin: for the containers of the Pod, or
 // for its ephemeral containers if these change.
-func questionOf(call *policy.Call, pod *corev1.Pod) *imagepolicyv1alpha1.ImageReview {
+func questionOf(call *pluginapi.Call, pod *corev1.Pod) *imagepolicyv1alpha1.ImageReview {
 	review := &imagepolicyv1alpha1.ImageReview{Spec: imagepolicyv1alpha1.ImageReviewSpec{Annotations: map[string]string{}, Namespace: call.GetNamespace()}}
 	review.SetGroupVersionKind(imagepolicyv1alpha1.SchemeGroupVersion.WithKind("ImageReview"))
 	add := func(image string) {
@@ -129,7 +129,7 @@ func questionOf(call *policy.Call, pod *corev1.Pod) *imagepolicyv1alpha1.ImageRe
 }
 
 // answer returns the answer of the backend, or a cached one to an equal review.
-func (p *Plugin) answer(ctx context.Context, call *policy.Call, backend policy.ImageBackend, review *imagepolicyv1alpha1.ImageReview) (imagepolicyv1alpha1.ImageReviewStatus, error) {
+func (p *Plugin) answer(ctx context.Context, call *pluginapi.Call, backend pluginapi.ImageBackend, review *imagepolicyv1alpha1.ImageReview) (imagepolicyv1alpha1.ImageReviewStatus, error) {
 	question, err := json.Marshal(review.Spec)
 	if err != nil {
 		return imagepolicyv1alpha1.ImageReviewStatus{}, fmt.Errorf("writing the question: %w", err)
@@ -157,7 +157,7 @@ func (p *Plugin) answer(ctx context.Context, call *policy.Call, backend policy.I
 // ask sends a review with the retries of the native plugin. It ends before the deadline
 // of the request, so that there is time for a response. It yields its slot while it
 // waits.
-func (p *Plugin) ask(ctx context.Context, now time.Time, backend policy.ImageBackend, review *imagepolicyv1alpha1.ImageReview) (status imagepolicyv1alpha1.ImageReviewStatus, err error) {
+func (p *Plugin) ask(ctx context.Context, now time.Time, backend pluginapi.ImageBackend, review *imagepolicyv1alpha1.ImageReview) (status imagepolicyv1alpha1.ImageReviewStatus, err error) {
 	left := longest
 	if end, ok := ctx.Deadline(); ok {
 		left = min(left, end.Sub(now)*9/10)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/define"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // Plugin denies required anti-affinity for topologies other than nodes.
@@ -22,18 +22,18 @@ type Plugin struct{}
 
 // Definition is the plugin's entry in the catalogue.
 func Definition() define.Definition {
-	return define.Plugin(v1alpha1.PluginLimitPodHardAntiAffinityTopology, func(define.None, *field.Path) (policy.Plugin, field.ErrorList) {
+	return define.Plugin(v1alpha1.PluginLimitPodHardAntiAffinityTopology, func(define.None, *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		return Plugin{}, nil
 	})
 }
 
-// Rules implements policy.Plugin.
+// Rules implements pluginapi.Plugin.
 func (Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return define.Pods(define.Writes()...)
 }
 
-// Validate implements policy.Validator.
-func (Plugin) Validate(_ context.Context, call *policy.Call) error {
+// Validate implements pluginapi.Validator.
+func (Plugin) Validate(_ context.Context, call *pluginapi.Call) error {
 	pod, err := call.RequireObject()
 	if err != nil {
 		return err

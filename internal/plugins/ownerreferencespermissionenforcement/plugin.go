@@ -16,8 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/define"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // Plugin checks permissions of the user when owner references change.
@@ -25,12 +25,12 @@ type Plugin struct{}
 
 // Definition is the plugin's entry in the catalogue.
 func Definition() define.Definition {
-	return define.Plugin(v1alpha1.PluginOwnerReferencesPermissionEnforcement, func(define.None, *field.Path) (policy.Plugin, field.ErrorList) {
+	return define.Plugin(v1alpha1.PluginOwnerReferencesPermissionEnforcement, func(define.None, *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		return Plugin{}, nil
 	})
 }
 
-// Rules implements policy.Plugin.
+// Rules implements pluginapi.Plugin.
 func (Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return []admissionregistrationv1.RuleWithOperations{{
 		Operations: define.Writes(),
@@ -48,8 +48,8 @@ func (Plugin) Conditions() []admissionregistrationv1.MatchCondition {
 	}}
 }
 
-// Validate implements policy.Validator.
-func (Plugin) Validate(ctx context.Context, call *policy.Call) error {
+// Validate implements pluginapi.Validator.
+func (Plugin) Validate(ctx context.Context, call *pluginapi.Call) error {
 	before, after := owners(call)
 	if !writes(call) || same(before, after) {
 		return nil
@@ -78,11 +78,11 @@ func (Plugin) Validate(ctx context.Context, call *policy.Call) error {
 
 // writes returns false for the status of Pods, which cannot change owners: some kubelets
 // omit them.
-func writes(call *policy.Call) bool {
+func writes(call *pluginapi.Call) bool {
 	return call.GetResource().GroupResource() != schema.GroupResource{Resource: "pods"} || call.GetSubresource() != "status"
 }
 
-func owners(call *policy.Call) (before, after []metav1.OwnerReference) {
+func owners(call *pluginapi.Call) (before, after []metav1.OwnerReference) {
 	if old := call.OldObject(); old != nil {
 		before = old.GetOwnerReferences()
 	}
@@ -125,7 +125,7 @@ func blocks(ref metav1.OwnerReference) bool {
 }
 
 // checkOwner denies a reference to an owner whose finalizers the user may not write.
-func checkOwner(ctx context.Context, call *policy.Call, ref *metav1.OwnerReference) error {
+func checkOwner(ctx context.Context, call *pluginapi.Call, ref *metav1.OwnerReference) error {
 	resources, err := resourcesOf(call, ref)
 	if err != nil {
 		return call.Forbid("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: %w", ref.APIVersion, ref.Kind, err)
@@ -147,7 +147,7 @@ func checkOwner(ctx context.Context, call *policy.Call, ref *metav1.OwnerReferen
 	return nil
 }
 
-func resourcesOf(call *policy.Call, ref *metav1.OwnerReference) ([]policy.KindResource, error) {
+func resourcesOf(call *pluginapi.Call, ref *metav1.OwnerReference) ([]pluginapi.KindResource, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func resourcesOf(call *policy.Call, ref *metav1.OwnerReference) ([]policy.KindRe
 	return call.Kinds.ResourcesOf(gv.WithKind(ref.Kind))
 }
 
-func deletion(call *policy.Call) authorizer.Attributes {
+func deletion(call *pluginapi.Call) authorizer.Attributes {
 	r := call.GetResource()
 	return authorizer.AttributesRecord{
 		User: call.GetUserInfo(), Verb: "delete", Namespace: call.GetNamespace(),
@@ -164,7 +164,7 @@ func deletion(call *policy.Call) authorizer.Attributes {
 	}
 }
 
-func finalizeAnything(call *policy.Call) authorizer.Attributes {
+func finalizeAnything(call *pluginapi.Call) authorizer.Attributes {
 	return authorizer.AttributesRecord{
 		User: call.GetUserInfo(), Verb: "update",
 		APIGroup: "*", APIVersion: "*", Resource: "*", Subresource: "finalizers", Name: "*", ResourceRequest: true,

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/ostiary/ostiary/internal/accessreview"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/test/plugintest"
 )
@@ -28,7 +30,7 @@ func authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision,
 	case "non-rc-deleter":
 		denied = a.GetVerb() == "update" && a.GetSubresource() == "finalizers" && (a.GetResource() == "replicationcontrollers" || a.GetResource() == "*")
 	case "unanswered":
-		return authorizer.DecisionNoOpinion, "", &policy.AuthorizerUnavailableError{Err: errors.New("no answer")}
+		return authorizer.DecisionNoOpinion, "", &accessreview.UnavailableError{Err: errors.New("no answer")}
 	}
 	if denied {
 		return authorizer.DecisionNoOpinion, "", nil
@@ -38,12 +40,12 @@ func authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision,
 
 type kinds struct{}
 
-func (kinds) ResourcesOf(kind schema.GroupVersionKind) ([]policy.KindResource, error) {
+func (kinds) ResourcesOf(kind schema.GroupVersionKind) ([]pluginapi.KindResource, error) {
 	switch kind.Kind {
 	case "ReplicationController":
-		return []policy.KindResource{{GroupVersionResource: kind.GroupVersion().WithResource("replicationcontrollers"), Namespaced: true}}, nil
+		return []pluginapi.KindResource{{GroupVersionResource: kind.GroupVersion().WithResource("replicationcontrollers"), Namespaced: true}}, nil
 	case "Node":
-		return []policy.KindResource{{GroupVersionResource: kind.GroupVersion().WithResource("nodes")}}, nil
+		return []pluginapi.KindResource{{GroupVersionResource: kind.GroupVersion().WithResource("nodes")}}, nil
 	}
 	return nil, fmt.Errorf("no matches for kind %q in version %q", kind.Kind, kind.GroupVersion().String())
 }

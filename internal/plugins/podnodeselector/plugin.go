@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/define"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 const (
@@ -48,7 +48,7 @@ func Definition() define.Definition {
 	return define.Definition{Name: v1alpha1.PluginPodNodeSelector, Config: reflect.TypeFor[Config](), New: newPlugin}
 }
 
-func newPlugin(config []byte, at *field.Path) (policy.Plugin, field.ErrorList) {
+func newPlugin(config []byte, at *field.Path) (pluginapi.Plugin, field.ErrorList) {
 	selectors, at, errs := read(config, at)
 	if len(errs) > 0 {
 		return nil, errs
@@ -84,13 +84,13 @@ func read(config []byte, at *field.Path) (map[string]string, *field.Path, field.
 	return c.PodNodeSelectorPluginConfig, at.Child("podNodeSelectorPluginConfig"), errs
 }
 
-// Rules implements policy.Plugin.
+// Rules implements pluginapi.Plugin.
 func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return define.Pods(admissionregistrationv1.Create)
 }
 
-// Admit implements policy.Mutator.
-func (p *Plugin) Admit(ctx context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
+// Admit implements pluginapi.Mutator.
+func (p *Plugin) Admit(ctx context.Context, call *pluginapi.Call) (*unstructured.Unstructured, error) {
 	pod, own, err := selectorOf(call)
 	if err != nil {
 		return nil, err
@@ -110,8 +110,8 @@ func (p *Plugin) Admit(ctx context.Context, call *policy.Call) (*unstructured.Un
 	return pod, nil
 }
 
-// Validate implements policy.Validator.
-func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
+// Validate implements pluginapi.Validator.
+func (p *Plugin) Validate(ctx context.Context, call *pluginapi.Call) error {
 	_, own, err := selectorOf(call)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
 
 // check denies a Pod that contradicts the selector of its namespace, or selects more than
 // its namespace permits.
-func (p *Plugin) check(call *policy.Call, namespace, own, merged labels.Set) error {
+func (p *Plugin) check(call *pluginapi.Call, namespace, own, merged labels.Set) error {
 	if labels.Conflicts(namespace, own) {
 		return forbidden(call, "pod node label selector conflicts with its namespace node label selector")
 	}
@@ -137,11 +137,11 @@ func (p *Plugin) check(call *policy.Call, namespace, own, merged labels.Set) err
 
 // forbidden returns the error of the native plugin: it contains "" as the name of a Pod
 // without a name.
-func forbidden(call *policy.Call, text string) error {
+func forbidden(call *pluginapi.Call, text string) error {
 	return apierrors.NewForbidden(call.GetResource().GroupResource(), call.Object().GetName(), fmt.Errorf("%s", text))
 }
 
-func (p *Plugin) ofNamespace(ctx context.Context, call *policy.Call) (labels.Set, error) {
+func (p *Plugin) ofNamespace(ctx context.Context, call *pluginapi.Call) (labels.Set, error) {
 	ns, err := call.Namespace(ctx)
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (p *Plugin) ofNamespace(ctx context.Context, call *policy.Call) (labels.Set
 }
 
 // selectorOf returns the Pod of a request and its node selector.
-func selectorOf(call *policy.Call) (*unstructured.Unstructured, labels.Set, error) {
+func selectorOf(call *pluginapi.Call) (*unstructured.Unstructured, labels.Set, error) {
 	pod, err := call.RequireObject()
 	if err != nil {
 		return nil, nil, err

@@ -28,8 +28,8 @@ import (
 	standards "k8s.io/pod-security-admission/policy"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/define"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // Plugin denies Pods, and warns about objects that create Pods.
@@ -41,7 +41,7 @@ type Plugin struct {
 
 // Definition is the plugin's entry in the catalogue.
 func Definition() define.Definition {
-	return define.Plugin(v1alpha1.PluginPodSecurity, func(c Config, at *field.Path) (policy.Plugin, field.ErrorList) {
+	return define.Plugin(v1alpha1.PluginPodSecurity, func(c Config, at *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		errs := c.check(at)
 		templates, more := c.templates(at)
 		if errs = append(errs, more...); len(errs) > 0 {
@@ -58,7 +58,7 @@ func Definition() define.Definition {
 	})
 }
 
-// Rules implements policy.Plugin.
+// Rules implements pluginapi.Plugin.
 func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	rules := []admissionregistrationv1.RuleWithOperations{
 		define.Rule("", "v1", define.Writes(), "pods", "pods/ephemeralcontainers", "namespaces", "podtemplates", "replicationcontrollers"),
@@ -86,8 +86,8 @@ func (p *Plugin) Conditions() []admissionregistrationv1.MatchCondition {
 	}}
 }
 
-// Validate implements policy.Validator.
-func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
+// Validate implements pluginapi.Validator.
+func (p *Plugin) Validate(ctx context.Context, call *pluginapi.Call) error {
 	ctx = klog.NewContext(ctx, logr.Discard()) // errors are returned, or in warnings or annotations
 	a := p.admission                           // a copy, which reads the namespaces and Pods of this request
 	a.NamespaceGetter, a.PodLister = reader{call}, reader{call}
@@ -98,7 +98,7 @@ func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
 }
 
 // validateTemplates warns about the templates in an object, as in Deployments.
-func validateTemplates(ctx context.Context, a *admission.Admission, call *policy.Call, paths []templatePath) error {
+func validateTemplates(ctx context.Context, a *admission.Admission, call *pluginapi.Call, paths []templatePath) error {
 	object, err := call.RequireObject()
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func validateTemplates(ctx context.Context, a *admission.Admission, call *policy
 		all = all[:maxTemplates]
 	}
 	for _, f := range all {
-		response := a.ValidatePodController(ctx, request{Call: call, convert: func(*policy.Call, *unstructured.Unstructured) (runtime.Object, error) {
+		response := a.ValidatePodController(ctx, request{Call: call, convert: func(*pluginapi.Call, *unstructured.Unstructured) (runtime.Object, error) {
 			t, err := template(f.value)
 			if err != nil {
 				return nil, fmt.Errorf("%s is not a Pod template: %w", f.where, err)
@@ -130,7 +130,7 @@ func validateTemplates(ctx context.Context, a *admission.Admission, call *policy
 
 // report adds the warnings and annotations of a response, and returns its denial. A
 // response without a decision is an error.
-func report(call *policy.Call, response *admissionv1.AdmissionResponse, prefix string) error {
+func report(call *pluginapi.Call, response *admissionv1.AdmissionResponse, prefix string) error {
 	for _, w := range response.Warnings {
 		call.Warn(prefix + w)
 	}
@@ -149,7 +149,7 @@ func report(call *policy.Call, response *admissionv1.AdmissionResponse, prefix s
 }
 
 // converter converts an object of a call to its Go type.
-type converter func(*policy.Call, *unstructured.Unstructured) (runtime.Object, error)
+type converter func(*pluginapi.Call, *unstructured.Unstructured) (runtime.Object, error)
 
 // builtIn returns the kinds of the native plugin.
 func builtIn() map[schema.GroupResource]converter {
@@ -170,8 +170,8 @@ func builtIn() map[schema.GroupResource]converter {
 func as[T any, P interface {
 	*T
 	runtime.Object
-}](call *policy.Call, object *unstructured.Unstructured) (runtime.Object, error) {
-	out, err := policy.Typed[T](call, object)
+}](call *pluginapi.Call, object *unstructured.Unstructured) (runtime.Object, error) {
+	out, err := pluginapi.Typed[T](call, object)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func as[T any, P interface {
 
 // request is a call with the interface of the API server's code.
 type request struct {
-	*policy.Call
+	*pluginapi.Call
 	convert converter
 }
 
@@ -209,7 +209,7 @@ func (r request) made(object *unstructured.Unstructured) (runtime.Object, error)
 }
 
 // reader reads namespaces and Pods of a call.
-type reader struct{ call *policy.Call }
+type reader struct{ call *pluginapi.Call }
 
 // GetNamespace implements admission.NamespaceGetter.
 func (r reader) GetNamespace(ctx context.Context, _ string) (*corev1.Namespace, error) {

@@ -285,7 +285,7 @@ type namespaces struct {
 	err error
 }
 
-// GetNamespace implements policy.Namespaces.
+// GetNamespace implements pluginapi.Namespaces.
 func (n namespaces) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	if n.err != nil {
 		return nil, n.err
@@ -300,7 +300,7 @@ type pods struct {
 	err  error
 }
 
-// PodsIn implements policy.Pods.
+// PodsIn implements pluginapi.Pods.
 func (p pods) PodsIn(context.Context, string) ([]*corev1.Pod, int64, error) {
 	var out []*corev1.Pod
 	for _, text := range p.list {

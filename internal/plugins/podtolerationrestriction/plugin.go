@@ -13,10 +13,10 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/define"
 	"github.com/ostiary/ostiary/internal/plugins/podresources"
 	"github.com/ostiary/ostiary/internal/plugins/tolerations"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // Annotations of a namespace.
@@ -42,7 +42,7 @@ type Plugin struct{ config Config }
 
 // Definition is the plugin's entry in the catalogue.
 func Definition() define.Definition {
-	return define.Plugin(v1alpha1.PluginPodTolerationRestriction, func(c Config, at *field.Path) (policy.Plugin, field.ErrorList) {
+	return define.Plugin(v1alpha1.PluginPodTolerationRestriction, func(c Config, at *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		errs := c.Check("podtolerationrestriction.admission.k8s.io/v1alpha1", "Configuration", at)
 		errs = append(errs, tolerations.Check(c.Default, at.Child("default"))...)
 		errs = append(errs, tolerations.Check(c.Whitelist, at.Child("whitelist"))...)
@@ -50,13 +50,13 @@ func Definition() define.Definition {
 	})
 }
 
-// Rules implements policy.Plugin.
+// Rules implements pluginapi.Plugin.
 func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return define.Pods(define.Writes()...)
 }
 
-// Admit implements policy.Mutator.
-func (p *Plugin) Admit(ctx context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
+// Admit implements pluginapi.Mutator.
+func (p *Plugin) Admit(ctx context.Context, call *pluginapi.Call) (*unstructured.Unstructured, error) {
 	pod, err := call.RequireObject()
 	if err != nil {
 		return nil, err
@@ -78,8 +78,8 @@ func (p *Plugin) Admit(ctx context.Context, call *policy.Call) (*unstructured.Un
 	return tolerations.In(pod, list)
 }
 
-// Validate implements policy.Validator.
-func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
+// Validate implements pluginapi.Validator.
+func (p *Plugin) Validate(ctx context.Context, call *pluginapi.Call) error {
 	pod, err := call.RequireObject()
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
 
 // extra returns the tolerations to add: those of the namespace for a new Pod, and one for
 // memory pressure if the Pod requests resources.
-func (p *Plugin) extra(ctx context.Context, call *policy.Call) ([]corev1.Toleration, error) {
+func (p *Plugin) extra(ctx context.Context, call *pluginapi.Call) ([]corev1.Toleration, error) {
 	var extra []corev1.Toleration
 	if call.GetOperation() == admission.Create {
 		of, annotated, err := annotated(ctx, call, annotationDefault)
@@ -104,7 +104,7 @@ func (p *Plugin) extra(ctx context.Context, call *policy.Call) ([]corev1.Tolerat
 			extra = append(extra, p.config.Default...)
 		}
 	}
-	pod, err := policy.Typed[corev1.Pod](call, call.Object())
+	pod, err := pluginapi.Typed[corev1.Pod](call, call.Object())
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (p *Plugin) extra(ctx context.Context, call *policy.Call) ([]corev1.Tolerat
 	return extra, nil
 }
 
-func (p *Plugin) check(ctx context.Context, call *policy.Call, list []tolerations.Toleration) error {
+func (p *Plugin) check(ctx context.Context, call *pluginapi.Call, list []tolerations.Toleration) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (p *Plugin) check(ctx context.Context, call *policy.Call, list []toleration
 }
 
 // annotated returns the tolerations in an annotation of the request's namespace.
-func annotated(ctx context.Context, call *policy.Call, name string) (list []corev1.Toleration, found bool, err error) {
+func annotated(ctx context.Context, call *pluginapi.Call, name string) (list []corev1.Toleration, found bool, err error) {
 	ns, err := call.Namespace(ctx)
 	if err != nil {
 		return nil, false, err

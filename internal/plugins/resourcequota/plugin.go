@@ -20,8 +20,8 @@ import (
 	quota "k8s.io/apiserver/pkg/quota/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins/define"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // Plugin denies consumption that no quota covers.
@@ -32,7 +32,7 @@ type Plugin struct {
 
 // Definition is the plugin's entry in the catalogue.
 func Definition() define.Definition {
-	return define.Plugin(v1alpha1.PluginResourceQuota, func(c Config, at *field.Path) (policy.Plugin, field.ErrorList) {
+	return define.Plugin(v1alpha1.PluginResourceQuota, func(c Config, at *field.Path) (pluginapi.Plugin, field.ErrorList) {
 		p := &Plugin{evaluators: map[schema.GroupResource]quota.Evaluator{}}
 		for _, l := range c.LimitedResources {
 			gr := schema.GroupResource{Group: l.APIGroup, Resource: l.Resource}
@@ -43,7 +43,7 @@ func Definition() define.Definition {
 	})
 }
 
-// Rules implements policy.Plugin. The rules have the limited resources and all operations
+// Rules implements pluginapi.Plugin. The rules have the limited resources and all operations
 // of the native plugin.
 func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	limited := p.limited
@@ -78,8 +78,8 @@ func (p *Plugin) Needs() []admissionregistrationv1.ParamKind {
 	return []admissionregistrationv1.ParamKind{quotas()}
 }
 
-// Validate implements policy.Validator.
-func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
+// Validate implements pluginapi.Validator.
+func (p *Plugin) Validate(ctx context.Context, call *pluginapi.Call) error {
 	evaluator := p.evaluators[call.Resource.GroupResource()]
 	if evaluator == nil {
 		return nil
@@ -113,14 +113,14 @@ func (p *Plugin) check(found []corev1.ResourceQuota, a attributes, evaluator quo
 
 // covering returns the quotas of the namespace with unlimited amounts: the API server
 // checks the amounts.
-func covering(ctx context.Context, call *policy.Call) ([]corev1.ResourceQuota, error) {
+func covering(ctx context.Context, call *pluginapi.Call) ([]corev1.ResourceQuota, error) {
 	found, err := call.List(ctx, quotas(), call.GetNamespace())
 	if err != nil {
 		return nil, err
 	}
 	out := make([]corev1.ResourceQuota, len(found))
 	for i, u := range found {
-		q, err := policy.Typed[corev1.ResourceQuota](call, u)
+		q, err := pluginapi.Typed[corev1.ResourceQuota](call, u)
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +136,7 @@ func covering(ctx context.Context, call *policy.Call) ([]corev1.ResourceQuota, e
 
 // typed returns an object for the evaluators: a Go value, or itself if only its count
 // matters.
-func typed(call *policy.Call, object *unstructured.Unstructured) (runtime.Object, error) {
+func typed(call *pluginapi.Call, object *unstructured.Unstructured) (runtime.Object, error) {
 	if object == nil {
 		return nil, nil
 	}
@@ -149,11 +149,11 @@ func typed(call *policy.Call, object *unstructured.Unstructured) (runtime.Object
 	}
 	switch call.Resource.Resource {
 	case pods:
-		return asRuntime(policy.Typed[corev1.Pod](call, object))
+		return asRuntime(pluginapi.Typed[corev1.Pod](call, object))
 	case claims:
-		return asRuntime(policy.Typed[corev1.PersistentVolumeClaim](call, object))
+		return asRuntime(pluginapi.Typed[corev1.PersistentVolumeClaim](call, object))
 	case services:
-		return asRuntime(policy.Typed[corev1.Service](call, object))
+		return asRuntime(pluginapi.Typed[corev1.Service](call, object))
 	}
 	return object, nil
 }

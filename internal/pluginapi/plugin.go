@@ -1,4 +1,5 @@
-package policy
+// Package pluginapi is what plugins implement, and what they get of a request.
+package pluginapi
 
 import (
 	"context"
@@ -9,6 +10,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,11 +19,12 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-
-	"github.com/ostiary/ostiary/internal/objectpatch"
 )
 
-var errNoObject = errors.New("the request has no object")
+var (
+	errNoObject = errors.New("the request has no object")
+	errNoLister = errors.New("params are not available here")
+)
 
 // Plugin decides requests in Go, for a policy that names it. It implements Mutator,
 // Validator or both. Its methods are called concurrently.
@@ -56,14 +59,6 @@ type StatefulPlugin interface {
 	InheritState(before Plugin) Plugin
 }
 
-// InheritState gives the plugin of the policy the state of an earlier generation. It is
-// called before any other method.
-func (c *Compiled) InheritState(before *Compiled) {
-	if keeper, ok := c.plugin.(StatefulPlugin); ok && before.plugin != nil {
-		c.plugin = keeper.InheritState(before.plugin)
-	}
-}
-
 // Call is one request, until the plugin returns. The plugin must not change any value of
 // it.
 type Call struct {
@@ -75,7 +70,7 @@ type Call struct {
 	// Namespaces finds namespaces. Namespace is that of the request.
 	Namespaces Namespaces
 	// Listed finds the objects of the kinds that the plugin needs.
-	Listed Params
+	Listed Lister
 	// Authorizer decides about permissions of users.
 	Authorizer authorizer.UnconditionalAuthorizer
 	// Kinds finds the resources of a kind; an error means that there is none.
@@ -86,9 +81,34 @@ type Call struct {
 	Pods Pods
 	Now  func() time.Time
 
-	typed       map[typedKey]any
-	warnings    []string
-	annotations []validating.PolicyAuditAnnotation
+	// Decoded has the Go values of objects, which the calls of a request share.
+	Decoded Decoded
+
+	// Warnings and Annotations are what the plugin has added.
+	Warnings    []string
+	Annotations []validating.PolicyAuditAnnotation
+}
+
+// Namespaces finds the namespace of a request, for the CEL variable namespaceObject. It
+// returns an error if the namespace does not exist.
+type Namespaces interface {
+	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
+}
+
+// Pods lists Pods of a namespace, and the number of those that it omits. It calls the API
+// server, within the time of ctx.
+type Pods interface {
+	PodsIn(ctx context.Context, namespace string) (pods []*corev1.Pod, more int64, err error)
+}
+
+// Lister finds the objects of a kind that a paramRef names.
+type Lister interface {
+	Params(
+		ctx context.Context,
+		kind *admissionregistrationv1.ParamKind,
+		ref *admissionregistrationv1.ParamRef,
+		namespace string,
+	) ([]runtime.Object, error)
 }
 
 // Kinds find the resources of a kind; an error means that there is none.
@@ -102,7 +122,26 @@ type KindResource struct {
 	Namespaced bool
 }
 
-type typedKey struct {
+// SecretKey is a field of a Secret in Ostiary's namespace.
+type SecretKey struct{ Name, Key string }
+
+// Images finds the backends that decide about images.
+type Images interface {
+	// Backend returns the backend whose kubeconfig is in a field of a Secret. An error
+	// means that it is not known.
+	Backend(at SecretKey) (ImageBackend, error)
+}
+
+// ImageBackend decides about images.
+type ImageBackend interface {
+	// Review sends one review. An error means that the backend did not answer.
+	Review(ctx context.Context, review *imagepolicyv1alpha1.ImageReview) (imagepolicyv1alpha1.ImageReviewStatus, error)
+}
+
+// Decoded has Go values of objects. The zero value is ready for use.
+type Decoded map[decodedKey]any
+
+type decodedKey struct {
 	object runtime.Object
 	kind   reflect.Type
 }
@@ -128,11 +167,13 @@ func unstructuredOf(object runtime.Object) *unstructured.Unstructured {
 }
 
 // Warn adds a warning for the client, whatever the decision is.
-func (c *Call) Warn(text string) { c.warnings = append(c.warnings, text) }
+func (c *Call) Warn(text string) { c.Warnings = append(c.Warnings, text) }
 
 // Annotate adds a value for the audit log.
 func (c *Call) Annotate(key, value string) {
-	c.annotations = append(c.annotations, validating.PolicyAuditAnnotation{Key: key, Value: value, Action: validating.AuditAnnotationActionPublish})
+	c.Annotations = append(c.Annotations, validating.PolicyAuditAnnotation{
+		Key: key, Value: value, Action: validating.AuditAnnotationActionPublish,
+	})
 }
 
 // Namespace returns the namespace of the request, or an error if it does not exist.
@@ -151,7 +192,7 @@ func (c *Call) Namespace(ctx context.Context) (*corev1.Namespace, error) {
 // It fails until they are known.
 func (c *Call) List(ctx context.Context, kind admissionregistrationv1.ParamKind, namespace string) ([]*unstructured.Unstructured, error) {
 	if c.Listed == nil {
-		return nil, errNoParams
+		return nil, errNoLister
 	}
 	found, err := c.Listed.Params(ctx, &kind, &admissionregistrationv1.ParamRef{
 		Selector: &metav1.LabelSelector{}, ParameterNotFoundAction: new(admissionregistrationv1.AllowAction),
@@ -179,106 +220,29 @@ func Typed[T any](c *Call, object *unstructured.Unstructured) (*T, error) {
 	if object == nil {
 		return nil, errNoObject
 	}
-	key := typedKey{object: object, kind: reflect.TypeFor[T]()}
-	if found, ok := c.typed[key].(*T); ok {
+	key := decodedKey{object: object, kind: reflect.TypeFor[T]()}
+	if found, ok := c.Decoded[key].(*T); ok {
 		return found, nil
 	}
 	out := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, out); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", object.GetKind(), err)
 	}
-	if c.typed == nil {
-		c.typed = map[typedKey]any{}
+	if c.Decoded == nil {
+		c.Decoded = Decoded{}
 	}
-	c.typed[key] = out
+	c.Decoded[key] = out
 	return out, nil
 }
 
-// call returns the Call of a request.
-func (c *Compiled) call(on *subject, host Environment) *Call {
-	if on.typed == nil {
-		on.typed = map[typedKey]any{}
-	}
-	attributes, resource := current{on.versioned}, schema.GroupVersionResource(on.raw.Resource)
-	if on.selected != nil {
-		pod := *on.versioned
-		pod.Attributes = on.selected
-		attributes, resource = current{&pod}, on.selected.GetResource()
-	}
-	return &Call{
-		Attributes: attributes, Resource: resource,
-		Namespaces: host.Namespaces, Listed: host.Listed, Authorizer: on.authorizer, Kinds: host.Kinds, Images: host.Images, Pods: host.Pods, Now: host.Now,
-		typed: on.typed,
-	}
-}
-
-// current holds attributes with the current objects, in the version of the request.
-type current struct{ *admission.VersionedAttributes }
-
-// GetObject implements admission.Attributes.
-func (a current) GetObject() runtime.Object { return a.VersionedObject.Object() }
-
-// GetOldObject implements admission.Attributes.
-func (a current) GetOldObject() runtime.Object { return a.VersionedOldObject.Object() }
-
-// pluginResult is the result of a policy in the validating phase.
-type pluginResult struct {
-	validating.ValidateResult
-	codes       []int32 // of the decisions; without an entry, that of the reason
-	warnings    []string
-	validations []validationResult // of the decisions; nil without names and ratchets
-}
-
-// evaluatePlugin validates a request with the plugin, if it satisfies the
-// matchConditions.
-func (c *Compiled) evaluatePlugin(ctx context.Context, on *subject, host Environment) pluginResult {
-	if err := c.mutator.err; err != nil {
-		return pluginResult{ValidateResult: c.failure(err)}
-	}
-	if m := c.mutator.matcher; m != nil {
-		matched := m.Match(ctx, on.versioned, nil, on.authorizer)
-		if err := errors.Join(matched.Error, on.authorizer.failed()); err != nil {
-			return pluginResult{ValidateResult: c.failure(err)}
-		}
-		if !matched.Matches {
-			return pluginResult{}
-		}
-	}
-	v, ok := c.plugin.(Validator)
-	if !ok {
-		return pluginResult{}
-	}
-	call := c.call(on, host)
-	err := v.Validate(ctx, call)
-	if unanswered := on.authorizer.failed(); unanswered != nil {
-		err = unanswered
-	}
-	refusals, other := refusalsOf(err)
-	if other != nil {
-		return pluginResult{ValidateResult: c.failure(other)}
-	}
-	out := pluginResult{warnings: call.warnings}
-	out.AuditAnnotations = call.annotations
-	for _, s := range refusals {
-		out.Decisions = append(out.Decisions, validating.PolicyDecision{
-			Action: validating.ActionDeny, Evaluation: validating.EvalDeny, Message: s.Message, Reason: s.Reason,
-		})
-		out.codes = append(out.codes, s.Code)
-	}
-	if len(refusals) == 0 {
-		out.Decisions = []validating.PolicyDecision{{Action: validating.ActionAdmit, Evaluation: validating.EvalAdmit}}
-	}
-	return out
-}
-
-// refusalsOf returns the denials in an error of a plugin, or the first other error.
-func refusalsOf(err error) (refusals []metav1.Status, other error) {
+// Refusals returns the denials in an error of a plugin, or the first other error.
+func Refusals(err error) (refusals []metav1.Status, other error) {
 	if err == nil {
 		return nil, nil
 	}
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range several.Unwrap() {
-			more, other := refusalsOf(e)
+			more, other := Refusals(e)
 			if other != nil {
 				return nil, other
 			}
@@ -291,36 +255,4 @@ func refusalsOf(err error) (refusals []metav1.Status, other error) {
 		return nil, err
 	}
 	return []metav1.Status{status.Status()}, nil
-}
-
-// admit changes the object with the plugin. A denial takes effect only if the binding
-// denies. Otherwise the validating phase reports it.
-func (s *step) admit(ctx context.Context, host Environment) (Decision, error) {
-	m, ok := s.policy.plugin.(Mutator)
-	if !ok {
-		return DecisionAllow, nil
-	}
-	before := s.on.versioned.VersionedObject.Object()
-	after, err := m.Admit(ctx, s.policy.call(s.on, host))
-	if unanswered := s.on.authorizer.failed(); unanswered != nil {
-		err = unanswered
-	}
-	refusals, err := refusalsOf(err)
-	switch {
-	case err != nil:
-		return DecisionError, err
-	case len(refusals) > 0 && s.denies():
-		s.refusals = refusals
-		return DecisionDeny, nil
-	case len(refusals) > 0 || objectpatch.Equal(before, after):
-		return DecisionAllow, nil
-	}
-	if err := s.on.checkTemplate(before, after); err != nil {
-		return DecisionError, s.on.atTemplate(err)
-	}
-	s.on.versioned.UpdateObject(after)
-	if s.result != nil {
-		s.again = append(s.again, 0)
-	}
-	return DecisionMutate, nil
 }
