@@ -44,6 +44,12 @@ type Dependencies struct {
 	Metrics Metrics
 }
 
+// Proof reports whether API servers reach Ostiary.
+type Proof interface {
+	Proven(phase registration.Phase) bool
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
 // Controller returns a controller for one term of leadership.
 func (d Dependencies) Controller(cache ctrlcache.Cache, log logr.Logger) (controller.Controller, error) {
 	c, err := controller.NewUnmanaged("configurations", controller.Options{

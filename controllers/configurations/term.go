@@ -49,7 +49,8 @@ func newTerm(d Dependencies) *term {
 	}
 }
 
-// Reconcile applies the plan.
+// Reconcile observes the configurations, finds the desired ones, writes those that differ,
+// and reports what is written.
 func (t *term) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	if deleting, err := t.isNamespaceDeleting(ctx); err != nil || deleting {
 		if err == nil {
@@ -83,23 +84,38 @@ func (t *term) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, erro
 func (t *term) reconcilePlan(
 	ctx context.Context, p *pass, state *policies.State, observed []registration.Configuration,
 ) error {
-	if err := checkEpochs(state.Plan, observed); err != nil {
-		return err
-	}
-	plan, err := t.withoutDeletedOwners(ctx, p, t.holdUnproven(state.Plan, observed))
+	desired, err := t.desired(ctx, p, state.Plan, observed)
 	if err != nil {
 		return err
 	}
-	if err := t.write(ctx, p, registration.Diff(plan, observed)); err != nil {
+	if err := t.write(ctx, p, registration.Diff(desired, observed)); err != nil {
 		return err
 	}
+	return t.report(ctx, p, state, desired)
+}
+
+// desired returns the plan as it can be written now: webhooks have failurePolicy Ignore in
+// the phases in which it is not proven that API servers reach Ostiary, and no configuration
+// has a deleted owner.
+func (t *term) desired(
+	ctx context.Context, p *pass, plan registration.Plan, observed []registration.Configuration,
+) (registration.Plan, error) {
+	if err := checkEpochs(plan, observed); err != nil {
+		return registration.Plan{}, err
+	}
+	return t.withoutDeletedOwners(ctx, p, plan.HoldAtIgnore(observed, t.Proof.Proven))
+}
+
+// report tells the other controllers which policies wait for replicas, which ones the API
+// server rejects, and how many configurations there are.
+func (t *term) report(ctx context.Context, p *pass, state *policies.State, written registration.Plan) error {
 	if wait := t.Gate.Publish(p.gate); wait > 0 {
 		p.requeueWithin(wait)
 	}
 	if err := t.resolveRejections(ctx, state, p.rejections); err != nil {
 		return err
 	}
-	t.Metrics.count(plan)
+	t.Metrics.count(written)
 	return nil
 }
 

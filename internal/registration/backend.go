@@ -2,7 +2,6 @@ package registration
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -62,9 +61,12 @@ func (e Entry) WithBundle(caBundle []byte) Entry {
 func newExternalMembership(policy *v1alpha1.WebhookPolicy) membership {
 	b := policy.Spec.Backend
 	phase := BackendPhase(b)
-	m := newMembership(policy, phase, plainRules(matchOf(&policy.Spec).ResourceRules, PhaseValidate))
-	m.ordered = plainRules(matchOf(&policy.Spec).ResourceRules, PhaseValidate)
-	m.change(func(s *settings) { s.SideEffects, s.Backend = b.SideEffects, policy.Name })
+	rules := plainRules(matchOf(&policy.Spec).ResourceRules, PhaseValidate)
+	s := settingsOf(&policy.Spec, phase, rules)
+	s.SideEffects = b.SideEffects
+	s.Backend = policy.Name
+	s.ordered = true
+	m := newMembership(policy, rules, s, "")
 	name := backendGroup(policy.Name)
 	if phase == PhaseMutate {
 		name = fmt.Sprintf("%04d-%s", policy.Spec.EffectiveOrder(), name)
@@ -161,8 +163,4 @@ func (b Bundles) Of(e Entry) []byte {
 		}
 	}
 	return nil
-}
-
-func matchOf(spec *v1alpha1.WebhookPolicySpec) *admissionregistrationv1.MatchResources {
-	return cmp.Or(spec.MatchConstraints, &admissionregistrationv1.MatchResources{})
 }

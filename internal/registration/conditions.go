@@ -16,20 +16,6 @@ import (
 // other policies are not delegated.
 const maxDelegated = 64
 
-// delegate delegates a condition to the API server, unless it is empty. It is not
-// for matchConditions of mutations: API servers do not reinvoke a webhook that they
-// did not call the first time, and a separate group changes the order of mutations.
-// The condition of templateMemberships is delegated for mutations too: an outage of
-// Ostiary must not deny the updates that it excludes.
-func (m *membership) delegate(condition string) {
-	if condition == "" {
-		return
-	}
-	local := *m
-	m.undelegated = &local
-	m.change(func(s *settings) { s.Condition = condition })
-}
-
 // Condition returns the policy's condition for the API server, empty if there is
 // none.
 func (e Entry) Condition() string {

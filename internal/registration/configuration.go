@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -187,9 +188,19 @@ func Touched(c Configuration, resourceVersion string) Configuration {
 	return out
 }
 
-// Matches reports whether an observed configuration is as planned: it has the
-// planned labels, annotations, owner references to policies, and webhooks, and no
-// other webhooks.
-func Matches(have, want Configuration) bool {
-	return isApplied(want, have)
+// Owned reports whether an observed configuration has the planned owners. It may
+// have others too.
+func Owned(have, want Configuration) bool {
+	return !slices.ContainsFunc(want.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
+		return !slices.ContainsFunc(have.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == owner.UID })
+	})
+}
+
+// WithoutOwners returns a copy of a configuration without some owner references.
+func WithoutOwners(c Configuration, owners []metav1.OwnerReference) Configuration {
+	out := clone(c)
+	out.SetOwnerReferences(slices.DeleteFunc(out.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+		return slices.ContainsFunc(owners, func(other metav1.OwnerReference) bool { return other.UID == o.UID })
+	}))
+	return out
 }

@@ -66,7 +66,7 @@ func Diff(plan Plan, observed []Configuration) Changes {
 		have, exists := unplanned[KeyOf(want)]
 		delete(unplanned, KeyOf(want))
 		switch {
-		case exists && isApplied(want, have):
+		case exists && Matches(have, want):
 		case !exists, len(lostMembers(group, have)) == 0:
 			changes.Apply = append(changes.Apply, want)
 		case !gainsMembers(group, have):
@@ -102,7 +102,10 @@ func generated(config Configuration) bool {
 		config.GetDeletionTimestamp().IsZero()
 }
 
-func isApplied(want, have Configuration) bool {
+// Matches reports whether an observed configuration is as planned: it has the
+// planned labels, annotations, owner references to policies, and webhooks, and no
+// other webhooks.
+func Matches(have, want Configuration) bool {
 	return includes(have.GetLabels(), want.GetLabels()) &&
 		includes(have.GetAnnotations(), want.GetAnnotations()) &&
 		slices.EqualFunc(policyOwners(want), policyOwners(have), sameOwner) &&

@@ -2,6 +2,11 @@
 // call Ostiary, from policies, an endpoint and a CA bundle. It is pure: equal
 // input in any order gives equal bytes, and no function changes its arguments.
 //
+// The functions are called in this order: Prepare for each policy (entry.go), Build for the
+// plan of all (registration.go), HoldAtIgnore (hold.go) and Diff (diff.go) for what is to be
+// written, and View for what is registered (registered.go). The other files hold what these
+// use, and configurations that are no part of a plan (own.go).
+//
 // # Call groups
 //
 // A policy is called in the mutating phase for its mutations, and in the

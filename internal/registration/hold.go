@@ -43,19 +43,3 @@ func failsClosed(webhooks []webhook) bool {
 		return w.FailurePolicy != nil && *w.FailurePolicy == admissionregistrationv1.Fail
 	})
 }
-
-// isHeldAtIgnore reports whether a webhook with planned failurePolicy Fail still has
-// Ignore.
-func isHeldAtIgnore(want, have *webhook) bool {
-	return *want.FailurePolicy == admissionregistrationv1.Fail &&
-		have.FailurePolicy != nil && *have.FailurePolicy == admissionregistrationv1.Ignore
-}
-
-// HeldAtIgnore reports whether a policy with failurePolicy Fail is in a webhook with
-// failurePolicy Ignore.
-func (v View) HeldAtIgnore(policy Entry) bool {
-	return slices.ContainsFunc(policy.memberships, func(m membership) bool {
-		c := v.states[m.member()]
-		return c != nil && c.heldAtIgnore
-	})
-}

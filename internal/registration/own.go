@@ -2,7 +2,6 @@ package registration
 
 import (
 	"bytes"
-	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -117,21 +116,4 @@ func (o Own) Canary(phase Phase, namespace string) Configuration {
 		w.ReinvocationPolicy = new(admissionregistrationv1.NeverReinvocationPolicy)
 	}
 	return o.configuration(phase, phase.CanaryConfiguration(), CanaryPath+string(phase), w)
-}
-
-// Owned reports whether an observed configuration has the planned owners. It may
-// have others too.
-func Owned(have, want Configuration) bool {
-	return !slices.ContainsFunc(want.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
-		return !slices.ContainsFunc(have.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == owner.UID })
-	})
-}
-
-// WithoutOwners returns a copy of a configuration without some owner references.
-func WithoutOwners(c Configuration, owners []metav1.OwnerReference) Configuration {
-	out := clone(c)
-	out.SetOwnerReferences(slices.DeleteFunc(out.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
-		return slices.ContainsFunc(owners, func(other metav1.OwnerReference) bool { return other.UID == o.UID })
-	}))
-	return out
 }

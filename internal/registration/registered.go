@@ -3,6 +3,7 @@ package registration
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -95,6 +96,13 @@ func newWebhookState(group *Group, have Configuration) *webhookState {
 	return c
 }
 
+// isHeldAtIgnore reports whether a webhook with planned failurePolicy Fail still has
+// Ignore.
+func isHeldAtIgnore(want, have *webhook) bool {
+	return *want.FailurePolicy == admissionregistrationv1.Fail &&
+		have.FailurePolicy != nil && *have.FailurePolicy == admissionregistrationv1.Ignore
+}
+
 func (c *webhookState) name() string { return c.ref.Kind + " " + c.ref.Configuration }
 
 // differences returns the names of the fields, except rules, that are not as
@@ -174,4 +182,13 @@ func (c *webhookState) missing(m *membership) string {
 func (m *membership) mayBeIn(group string) bool {
 	rest, ok := strings.CutPrefix(group, m.groupName())
 	return ok && (rest == "" || rest[0] == '-') || m.undelegated != nil && m.undelegated.mayBeIn(group)
+}
+
+// HeldAtIgnore reports whether a policy with failurePolicy Fail is in a webhook with
+// failurePolicy Ignore.
+func (v View) HeldAtIgnore(policy Entry) bool {
+	return slices.ContainsFunc(policy.memberships, func(m membership) bool {
+		c := v.states[m.member()]
+		return c != nil && c.heldAtIgnore
+	})
 }

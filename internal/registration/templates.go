@@ -25,17 +25,12 @@ func templateMemberships(policy *v1alpha1.WebhookPolicy) []membership {
 	if spec == nil {
 		return nil
 	}
-	derived := *policy
-	derived.Spec = *spec
 	var out []membership
-	for _, phase := range []Phase{PhaseMutate, PhaseValidate} {
-		if phase == PhaseMutate && !spec.Mutates() || phase == PhaseValidate && !spec.Validates() {
-			continue
-		}
-		m := newMembership(&derived, phase, plainRules(spec.MatchConstraints.ResourceRules, phase))
-		m.change(func(s *settings) { s.Templates = true })
-		m.delegate(templateCondition(policy.Spec.TemplateKinds()))
-		out = append(out, m)
+	for _, phase := range phasesOf(spec) {
+		rules := plainRules(spec.MatchConstraints.ResourceRules, phase)
+		s := settingsOf(spec, phase, rules)
+		s.Templates = true
+		out = append(out, newMembership(policy, rules, s, templateCondition(policy.Spec.TemplateKinds())))
 	}
 	return out
 }
