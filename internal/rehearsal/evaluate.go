@@ -14,7 +14,6 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/typecheck"
 )
 
 // maxCost limits the sum of the costs of a rehearsal, in units of CEL. The last evaluation can
@@ -38,16 +37,20 @@ type stage struct {
 
 	cost        uint64
 	evaluations int
-	omitted     bool
+	stopped     string   // by which limit
+	unknown     []string // resources of which no object is known
+	schemas     []string // kinds of which no schema is known
+	decided     bool     // a validation or a mutation was evaluated
+	verdicts    map[string]*verdict
 }
 
 func newStage(r *Rehearser, p *v1alpha1.WebhookPolicy, compiled *policy.Compiled, read *readings, c Cluster) *stage {
 	return &stage{rehearser: r, policy: p, group: policy.NewGroup([]*policy.Compiled{compiled}), read: read,
-		cluster: c, findings: &findings{}}
+		cluster: c, findings: &findings{}, verdicts: map[string]*verdict{}}
 }
 
-// run sends the requests about all targets, and returns what is wrong with them.
-func (s *stage) run(ctx context.Context, targets []target) []typecheck.Warning {
+// run sends the requests about all targets, and adds what is wrong with them.
+func (s *stage) run(ctx context.Context, targets []target, out *Result) {
 	answers := []authorizer.Decision{authorizer.DecisionNoOpinion}
 	texts := make([]string, 0, len(s.read.expressions))
 	for i := range s.read.expressions {
@@ -60,18 +63,33 @@ func (s *stage) run(ctx context.Context, targets []target) []typecheck.Warning {
 	for i := range targets {
 		s.target(ctx, &targets[i], keys, answers)
 	}
-	out := s.findings.warnings(&s.policy.Spec)
-	if s.omitted && ctx.Err() == nil {
-		out = append(out, typecheck.Warning{Field: "spec.matchConstraints.resourceRules",
-			Text: "not every kind of request was rehearsed, " +
-				"because the costs of the expressions reached the limit"})
+	out.Warnings = append(out.Warnings, s.findings.warnings(&s.policy.Spec)...)
+	out.Warnings = append(out.Warnings, s.denials(ctx, targets)...)
+	out.Stopped = s.stopped
+	out.Omitted = append(out.Omitted, s.omissions()...)
+}
+
+// omissions says which requests were not evaluated, besides those after a limit.
+func (s *stage) omissions() (out []string) {
+	if len(s.unknown) > 0 {
+		out = append(out, "no example of these resources is known: "+strings.Join(s.unknown, ", "))
+	}
+	if len(s.schemas) > 0 {
+		out = append(out, "the mutations of kinds whose schema is not known: "+strings.Join(s.schemas, ", "))
+	}
+	if s.evaluations > 0 && !s.decided && s.stopped == "" && len(s.schemas) == 0 && len(s.findings.errors) == 0 {
+		out = append(out, "match conditions or bindings exclude every request that was tried")
 	}
 	return out
 }
 
 // target sends the requests about one target.
 func (s *stage) target(ctx context.Context, t *target, keys map[string]string, answers []authorizer.Decision) {
-	probes := s.rehearser.objects.of(t, s.cluster)
+	probes := s.rehearser.objects.of(ctx, t, s.cluster)
+	if len(probes) == 0 {
+		s.unknown = append(s.unknown, t.name())
+		return
+	}
 	if lacks, _ := lacksLabels(t); !lacks {
 		probes = variants(probes, keys)
 	}
@@ -94,10 +112,16 @@ type outcome struct {
 
 // exhausted reports whether a limit is reached.
 func (s *stage) exhausted(ctx context.Context) bool {
-	if ctx.Err() != nil || s.cost > maxCost || s.evaluations >= maxEvaluations {
-		s.omitted = true
+	switch {
+	case s.stopped != "":
+	case ctx.Err() != nil:
+		s.stopped = "the time for it ended"
+	case s.cost > maxCost:
+		s.stopped = "the costs of the expressions reached the limit"
+	case s.evaluations >= maxEvaluations:
+		s.stopped = fmt.Sprintf("the limit is %d requests", maxEvaluations)
 	}
-	return s.omitted
+	return s.stopped != ""
 }
 
 // request evaluates the mutations, and then the validations on what they return.
@@ -123,6 +147,7 @@ func (s *stage) request(ctx context.Context, t *target, r *request, answer autho
 	if err != nil {
 		return
 	}
+	s.tally(t, r, &o)
 	if o.fails() {
 		s.report(t, r, &o)
 	}
@@ -137,13 +162,19 @@ func (s *stage) messages(t *target, r *request, o *outcome) {
 			continue
 		}
 		if s.counts(s.read.at(e.Field), r, e.Err.Error()) {
-			s.findings.add(t, r, e.Field, e.Err.Error(), s.explain(r, e))
+			s.findings.add(t, r, e.Field, e.Err.Error(), func() string { return s.explain(r, e) })
 		}
 	}
 }
 
 // mutate returns the object after mutations; ok is false if they fail.
 func (s *stage) mutate(ctx context.Context, t *target, r *request, w *world) (object []byte, ok bool) {
+	if s.cluster.TypeConverters.GetTypeConverter(t.GroupVersionKind) == nil {
+		if kind := t.GroupVersionKind.Kind; !slices.Contains(s.schemas, kind) {
+			s.schemas = append(s.schemas, kind)
+		}
+		return nil, false
+	}
 	raw := r.AdmissionRequest
 	if r.mutatingObject != nil {
 		raw.Object.Raw = r.mutatingObject
@@ -181,6 +212,8 @@ func (s *stage) count(o *outcome, w *world) {
 	cost := uint64(0)
 	for _, e := range o.evaluated {
 		cost += e.Cost
+		s.decided = s.decided || strings.HasPrefix(e.Field, "spec.validations") ||
+			strings.HasPrefix(e.Field, "spec.mutations")
 	}
 	s.cost += cost - min(cost, uint64(w.asked)*authorizerCost) //nolint:gosec // a count
 	w.asked = 0
@@ -222,7 +255,7 @@ func (s *stage) report(t *target, r *request, o *outcome) {
 			continue
 		}
 		if s.counts(s.read.at(e.Field), r, e.Err.Error()) {
-			s.findings.add(t, r, e.Field, e.Err.Error(), s.explain(r, e))
+			s.findings.add(t, r, e.Field, e.Err.Error(), func() string { return s.explain(r, e) })
 		}
 		return
 	}
@@ -232,13 +265,16 @@ func (s *stage) report(t *target, r *request, o *outcome) {
 		}
 		field, text, ok := strings.Cut(i.Err.Error(), ": ")
 		text, _, _ = strings.Cut(text, "\n")
+		for _, prefix := range []string{"error applying patch: ", "invalid ApplyConfiguration: "} {
+			text = strings.TrimPrefix(text, prefix) // API servers truncate warnings, and the hint is at the end
+		}
 		index := s.mutation(field)
 		if !ok || index < 0 {
 			return
 		}
 		at, read := s.expressionOf(index)
 		if s.counts(read, r, text) && !r.invented {
-			s.findings.add(t, r, at, text, explainPatch(s.policy.Spec.Mutations[index], text))
+			s.findings.add(t, r, at, text, func() string { return explainPatch(s.policy.Spec.Mutations[index], text) })
 		}
 		return
 	}
@@ -289,7 +325,7 @@ func (s *stage) controllers(ctx context.Context, t *target, probes []probe) {
 		if s.allDenied(ctx, update) {
 			s.findings.addText("spec.validations", "the namespace controller updates "+t.name()+" to delete a Namespace, "+
 				"which is denied, so deletion hangs: remove the subresource from resources, "+
-				"or pass objects with has(object.metadata.deletionTimestamp)")
+				"or pass objects with has(object.metadata.deletionTimestamp)"+s.ratchetHint())
 		}
 	case t.namespaced && t.subresource == "" && t.has(admissionv1.Delete):
 		if s.allDenied(ctx, requestsFor(t, admissionv1.Delete, probes, spec)) {
@@ -301,6 +337,16 @@ func (s *stage) controllers(ctx context.Context, t *target, probes []probe) {
 	if t.has(admissionv1.Update) && t.subresource == "" {
 		s.finalizers(ctx, t, probes[0])
 	}
+}
+
+// ratchetHint suggests ratchet, unless a validation reads what is not known of the stored object.
+func (s *stage) ratchetHint() string {
+	for i := range s.read.expressions {
+		if e := &s.read.expressions[i]; e.validation && (e.reads("request") || e.reads("authorizer")) {
+			return ""
+		}
+	}
+	return ", or set ratchet: true"
 }
 
 // terminating returns an object that is being deleted.

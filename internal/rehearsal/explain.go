@@ -215,8 +215,7 @@ func explainPatch(m admissionregistrationv1.Mutation, text string) string {
 		return "the parent of the path, or the path itself, is absent: add the parent first, if it is absent, " +
 			"or use applyConfiguration"
 	case m.ApplyConfiguration != nil && strings.Contains(text, "atomic"):
-		return "applyConfiguration cannot change a part of an atomic list, map or struct: use a JSONPatch, " +
-			"which replaces or extends it"
+		return "applyConfiguration cannot change a part of an atomic list, map or struct: use a JSONPatch"
 	}
 	return ""
 }

@@ -30,11 +30,17 @@ type findings struct {
 	others []typecheck.Warning
 }
 
-func (f *findings) add(t *target, r *request, field, text, hint string) {
+// add adds an error. The hint is computed for the first error of a field, which is the one that
+// becomes a warning.
+func (f *findings) add(t *target, r *request, field, text string, hint func() string) {
 	i := slices.IndexFunc(f.errors, func(e finding) bool { return e.field == field && e.text == text })
 	if i < 0 {
 		i = len(f.errors)
-		f.errors = append(f.errors, finding{field: field, text: text, hint: hint})
+		found := finding{field: field, text: text}
+		if !slices.ContainsFunc(f.errors, func(e finding) bool { return e.field == field }) {
+			found.hint = hint()
+		}
+		f.errors = append(f.errors, found)
 	}
 	e := &f.errors[i]
 	if o := string(r.Operation); !slices.Contains(e.operations, o) {
@@ -67,18 +73,36 @@ func (f *findings) warnings(spec *v1alpha1.WebhookPolicySpec) (out []typecheck.W
 			effect = ", and the denial then has another message"
 		case spec.EffectiveFailurePolicy() == admissionregistrationv1.Ignore:
 			effect = ", and with failurePolicy Ignore the request then passes"
+		case ratchets(spec, e.field) && slices.Contains(e.operations, string(admissionv1.Update)):
+			effect = ", and ratchet does not let updates of old objects pass then"
 		}
-		names := strings.Join(e.resources[:min(len(e.resources), maxResources)], ", ")
-		if more := len(e.resources) - maxResources; more > 0 {
-			names += fmt.Sprintf(" and %d more", more)
-		}
-		text := fmt.Sprintf("%s of %s can fail with %q%s", strings.Join(e.operations, " and "), names, e.text, effect)
+		text := fmt.Sprintf("%s of %s can fail with %q%s", strings.Join(e.operations, " and "),
+			abbreviate(e.resources), e.text, effect)
 		if e.hint != "" {
 			text += ": " + e.hint
 		}
 		out = append(out, typecheck.Warning{Field: e.field, Text: text})
 	}
 	return append(out, f.others...)
+}
+
+// ratchets reports whether a field is the expression of a validation that ratchets.
+func ratchets(spec *v1alpha1.WebhookPolicySpec, field string) bool {
+	for i := range spec.Validations {
+		if field == fmt.Sprintf("spec.validations[%d].expression", i) {
+			return spec.Ratchets(i)
+		}
+	}
+	return false
+}
+
+// abbreviate returns the first resources.
+func abbreviate(resources []string) string {
+	names := strings.Join(resources[:min(len(resources), maxResources)], ", ")
+	if more := len(resources) - maxResources; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return names
 }
 
 // isNull reports whether an input is null for an operation.

@@ -1,6 +1,7 @@
 package rehearsal
 
 import (
+	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -53,7 +54,7 @@ type probe struct {
 }
 
 // of returns the objects that requests for a target can have. They are copies.
-func (o *objects) of(t *target, c Cluster) []probe {
+func (o *objects) of(ctx context.Context, t *target, c Cluster) []probe {
 	switch t.GroupVersionKind.Kind {
 	case "Scale":
 		return scales()
@@ -65,7 +66,7 @@ func (o *objects) of(t *target, c Cluster) []probe {
 		out = append(out, probe{object: runtime.DeepCopyJSON(object)})
 	}
 	if len(out) == 0 && c.Documents != nil {
-		out = inventedObjects(c.Documents(t.Kind), t.GroupVersionKind)
+		out = inventedObjects(ctx, c.Documents(t.Kind), t.GroupVersionKind)
 	}
 	if t.subresource == "ephemeralcontainers" {
 		for i := range out {

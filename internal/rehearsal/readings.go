@@ -128,9 +128,17 @@ func (s scope) with(name string, paths []string) scope {
 	return out
 }
 
+// maxPaths bounds the paths of one value. Variables that read others twice would double them.
+const maxPaths = 64
+
 // visit returns the paths that the value of an expression comes from, and records what else it
 // reads.
 func (w *walk) visit(e ast.Expr, s scope) []string {
+	out := w.visitKind(e, s)
+	return out[:min(len(out), maxPaths):min(len(out), maxPaths)]
+}
+
+func (w *walk) visitKind(e ast.Expr, s scope) []string {
 	switch e.Kind() {
 	case ast.IdentKind:
 		name := strings.TrimPrefix(e.AsIdent(), ".")

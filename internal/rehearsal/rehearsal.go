@@ -9,6 +9,8 @@ package rehearsal
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"k8s.io/apiserver/pkg/admission"
 
@@ -45,25 +47,40 @@ func New(e policy.Engine) (*Rehearser, error) {
 	return &Rehearser{compiler: policy.NewTracingCompiler(e), objects: objects}, nil
 }
 
-// Rehearse returns warnings about a valid policy. If ctx ends, it returns what it has found until
-// then. If the costs reach their limit, a warning says so.
-func (r *Rehearser) Rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, c Cluster) []typecheck.Warning {
+// Result is what a rehearsal finds.
+type Result struct {
+	Warnings []typecheck.Warning
+	// Stopped is the limit that ended the rehearsal before its last request; empty if none did.
+	Stopped string
+	// Omitted says which requests were not part of the rehearsal, and why.
+	Omitted []string
+}
+
+// Rehearse rehearses a valid policy. If ctx ends, or if the costs reach their limit, it returns
+// what it has found until then.
+func (r *Rehearser) Rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, c Cluster) (out Result) {
 	resolved := plugins.Resolve(p)
 	if resolved.Policy.Spec.MatchConstraints == nil {
-		return nil
+		return out
 	}
-	targets := targetsOf(&resolved.Policy.Spec, c.Served)
-	out := unmatchedTargets(&p.Spec, targets)
+	targets, matched := targetsOf(&resolved.Policy.Spec, c.Served)
+	out.Warnings = unmatchedTargets(&p.Spec, targets)
 	if p.Spec.Backend != nil || p.Spec.Plugin != nil {
-		return out // what decides is not an expression
+		out.Omitted = []string{"a backend or a plugin decides, not expressions"}
+		return out
+	}
+	if matched > len(targets) {
+		out.Omitted = append(out.Omitted, fmt.Sprintf("of %d resources that the rules match, only these were rehearsed: %s",
+			matched, strings.Join(namesOf(targets), ", ")))
 	}
 	read := newReadings(r.compiler, &p.Spec)
-	out = append(out, detours(&p.Spec, targets, c.Served, read)...)
-	out = append(out, read.warnings()...)
-	out = append(out, clusterScopedParams(&p.Spec, targets, c.Served)...)
+	out.Warnings = append(out.Warnings, detours(&p.Spec, targets, c.Served, read)...)
+	out.Warnings = append(out.Warnings, read.warnings()...)
+	out.Warnings = append(out.Warnings, clusterScopedParams(&p.Spec, targets, c.Served)...)
 	compiled, errs := r.compiler.Compile(p)
 	if len(errs) > 0 {
 		return out // the policy is rejected
 	}
-	return append(out, newStage(r, p, compiled, read, c).run(ctx, targets)...)
+	newStage(r, p, compiled, read, c).run(ctx, targets, &out)
+	return out
 }

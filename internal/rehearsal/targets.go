@@ -44,9 +44,8 @@ func (t *target) name() string {
 func (t *target) has(o admissionv1.Operation) bool { return slices.Contains(t.operations, o) }
 
 // targetsOf returns what the rules of a policy match. A kind that is served in several versions
-// is rehearsed in each that a rule matches.
-func targetsOf(spec *v1alpha1.WebhookPolicySpec, served apiresources.Lists) []target {
-	var out []target
+// is rehearsed in each that a rule matches. matched is the number of targets without the limit.
+func targetsOf(spec *v1alpha1.WebhookPolicySpec, served apiresources.Lists) (out []target, matched int) {
 	for gv, list := range served {
 		for i := range list {
 			t := newTarget(gv, &list[i])
@@ -62,7 +61,16 @@ func targetsOf(spec *v1alpha1.WebhookPolicySpec, served apiresources.Lists) []ta
 		return cmp.Or(cmp.Compare(familiarity(&a), familiarity(&b)), cmp.Compare(a.Served.String(),
 			b.Served.String()), cmp.Compare(a.name(), b.name()))
 	})
-	return out[:min(len(out), maxTargets)]
+	return out[:min(len(out), maxTargets)], len(out)
+}
+
+func namesOf(targets []target) (names []string) {
+	for i := range targets {
+		if name := targets[i].name(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func newTarget(gv schema.GroupVersion, r *metav1.APIResource) target {

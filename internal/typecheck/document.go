@@ -18,6 +18,9 @@ type Document struct {
 
 	mu      sync.Mutex
 	decoded map[string]*definition
+
+	examplesMu sync.Mutex
+	examples   map[schema.GroupVersionKind][]map[string]any
 }
 
 // ParseDocument parses a document as API servers publish it.
@@ -30,7 +33,8 @@ func ParseDocument(text []byte) (*Document, error) {
 	if err := json.Unmarshal(text, &parsed); err != nil {
 		return nil, fmt.Errorf("parsing an OpenAPI document: %w", err)
 	}
-	d := &Document{raw: parsed.Components.Schemas, kinds: map[schema.GroupVersionKind]string{}, decoded: map[string]*definition{}}
+	d := &Document{raw: parsed.Components.Schemas, kinds: map[schema.GroupVersionKind]string{}, decoded: map[string]*definition{},
+		examples: map[schema.GroupVersionKind][]map[string]any{}}
 	for name, raw := range d.raw {
 		var named struct {
 			Kinds []schema.GroupVersionKind `json:"x-kubernetes-group-version-kind"`

@@ -54,6 +54,7 @@ func (c *command) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	findings = c.withoutRefuted(ctx, findings)
 	if policies+len(findings) == 0 {
 		return inputs.NoPolicyError(c.Files)
 	}

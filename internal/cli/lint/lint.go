@@ -159,8 +159,13 @@ func (l *linter) policy(ctx context.Context, p *offline.Policy) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range rehearsal.Beside(found, l.rehearser.Rehearse(ctx, p.WebhookPolicy, l.cluster())) {
+	rehearsed := l.rehearser.Rehearse(ctx, p.WebhookPolicy, l.cluster())
+	for _, w := range rehearsal.Beside(found, rehearsed.Warnings) {
 		l.add(p, Warning, ruleRehearsal, w.Field, w.Text)
+	}
+	if rehearsed.Stopped != "" && ctx.Err() == nil {
+		l.add(p, Warning, ruleRehearsal, "spec.matchConstraints.resourceRules",
+			"not every kind of request was rehearsed, because "+rehearsed.Stopped)
 	}
 	return nil
 }

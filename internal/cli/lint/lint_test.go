@@ -248,3 +248,49 @@ func FuzzCheck(f *testing.F) {
 		}
 	})
 }
+
+// TestRefutedDenials checks that the request of a case which passes refutes a finding that the
+// policy denies everything.
+func TestRefutedDenials(t *testing.T) {
+	const denial = "CREATE of configmaps is denied for every object that was tried"
+	const another = "CREATE of configmaps can fail"
+	test := func(label, decision string) string {
+		return `---
+apiVersion: test.ostiary.dev/v1alpha1
+kind: PolicyTest
+metadata: {name: t}
+policies: [p]
+cases:
+- name: a
+  object: {apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: default, labels: {team: ` + label + `}}}
+  expect: {decision: ` + decision + "}\n"
+	}
+	for name, tc := range map[string]struct {
+		tests string
+		want  []string
+	}{
+		"no test":                      {want: []string{denial, another}},
+		"a case that is allowed":       {tests: test("x", "Allow"), want: []string{another}},
+		"a case that is denied":        {tests: test("y", "Deny"), want: []string{denial, another}},
+		"a case that does not pass":    {tests: test("x", "Deny"), want: []string{denial, another}},
+		"a test that is not read":      {tests: "---\nkind: PolicyTest\napiVersion: test.ostiary.dev/v1alpha1\n", want: []string{denial, another}},
+		"a test of a policy not there": {tests: strings.Replace(test("x", "Allow"), "[p]", "[q]", 1), want: []string{denial, another}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			text := policyOf("p", `""`, "configmaps", `"object.metadata.?labels.?team.orValue('') == 'x'"`, "") + tc.tests
+			if err := os.WriteFile("policies.yaml", []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c := &command{Options: &output.Options{}}
+			c.Files = []string{"policies.yaml"}
+			var got []string
+			for _, f := range c.withoutRefuted(t.Context(), []Finding{{Policy: "p", Message: denial}, {Policy: "p", Message: another}}) {
+				got = append(got, f.Message)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
