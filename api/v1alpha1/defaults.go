@@ -30,6 +30,10 @@ const (
 	// ConditionAudited is true if the policy is evaluated on all stored objects that it
 	// matches. It does not affect Ready.
 	ConditionAudited = "Audited"
+	// ConditionRehearsed is true if the policy was evaluated on small objects of each kind
+	// that it matches, and no request was found that fails with an error or goes around it.
+	// It does not affect Ready.
+	ConditionRehearsed = "Rehearsed"
 	// ConditionReady is true if the policy is enforced on every API server.
 	ConditionReady = "Ready"
 	// ConditionReconciling is present and true while Ostiary works on the policy.

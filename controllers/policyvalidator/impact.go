@@ -97,13 +97,13 @@ func decisive(spec *v1alpha1.WebhookPolicySpec) *v1alpha1.WebhookPolicySpec {
 
 // warnings returns warnings about the stored objects that a policy would deny, and about those that it has not evaluated.
 // The numbers answer questions that the author asks about the content of objects, so the author must be allowed to list
-// them. It returns none while it evaluates another policy.
-func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo, c *policy.Compiled, served Served) []string {
+// them. It returns none while it evaluates another policy. passes reports whether it found an object that the policy allows.
+func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo, c *policy.Compiled, served Served) (found []string, passes bool) {
 	if why := c.Unauditable(); why != "" {
-		return []string{"existing objects were not evaluated: the policy cannot be evaluated on stored objects: " + why}
+		return []string{"existing objects were not evaluated: the policy cannot be evaluated on stored objects: " + why}, false
 	}
 	if !i.busy.CompareAndSwap(false, true) {
-		return nil
+		return nil, false
 	}
 	defer i.busy.Store(false)
 	limit := time.Now().Add(i.within)
@@ -113,7 +113,7 @@ func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author
 	ctx, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
 	if err := i.readsParams(ctx, c); err != nil {
-		return []string{"existing objects were not evaluated: the params of the policy cannot be read yet: " + err.Error()}
+		return []string{"existing objects were not evaluated: the params of the policy cannot be read yet: " + err.Error()}, false
 	}
 	s := scan{evaluator: audit.NewEvaluator(p, c, i.exempt), left: impactObjects, workloads: map[string]struct{}{}}
 	resources, more := audit.Resources(&p.Spec, served)
@@ -128,7 +128,7 @@ func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author
 		}
 		i.scan(ctx, &s, r)
 	}
-	return s.warnings(i.within)
+	return s.warnings(i.within), s.passed > 0
 }
 
 // uncounted returns warnings about a policy that denies nothing, if the audit cannot count the objects that violate it. It
@@ -191,6 +191,7 @@ func (i *Impact) readsParams(ctx context.Context, c *policy.Compiled) error {
 type scan struct {
 	evaluator *audit.Evaluator
 	left      int // objects
+	passed    int // objects that the policy allows
 	found     []string
 	workloads map[string]struct{} // whose new Pods would be denied
 
@@ -202,6 +203,7 @@ type scan struct {
 // impact is the result for one kind.
 type impact struct {
 	matched int
+	passed  int
 	changed denials // as they are
 	created denials // only if they are created again
 }
@@ -223,6 +225,7 @@ func (i *Impact) scan(ctx context.Context, s *scan, r resource) {
 			}
 		}
 	})
+	s.passed += got.passed
 	switch {
 	case errors.Is(err, errLimit) || ctx.Err() != nil:
 		s.omitted = append(s.omitted, r.plural())
@@ -253,6 +256,9 @@ func (g *impact) add(o *audit.Object, result audit.Result) {
 		return
 	}
 	g.matched++
+	if result.Decision == policy.DecisionAllow || result.Decision == policy.DecisionAnnotate {
+		g.passed++
+	}
 	if !result.Denied || result.Workload != "" && isOnlyTemplate(result) { // the workload is named apart
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -23,6 +24,7 @@ import (
 	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/panics"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/rehearsal"
 	"github.com/ostiary/ostiary/internal/validation"
 )
 
@@ -49,6 +51,8 @@ type Reviewer struct {
 	limits    *validation.Limits
 	checks    []Check
 	impact    *Impact // nil for none
+	// Rehearse evaluates a valid policy before requests do; nil for none. It answers in time.
+	Rehearse Check
 
 	accepted  chan struct{} // compiling and waiting calls
 	compiling chan struct{}
@@ -123,26 +127,47 @@ func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionReq
 		if a.err != nil || !a.response.Allowed {
 			return a.response, a.err
 		}
-		warnings := append(r.impactOf(ctx, p, old, request.UserInfo, a), a.response.Warnings...)
+		findings := make(chan []string, 1)
+		go func() { findings <- r.rehearse(ctx, p, a) }()
+		warnings, passes := r.impactOf(ctx, p, old, request.UserInfo, a)
+		found := <-findings
+		if passes {
+			found = slices.DeleteFunc(found, rehearsal.IsDenial)
+		}
+		warnings = slices.Concat(warnings, a.response.Warnings, found)
 		return &admissionv1.AdmissionResponse{Allowed: true, Warnings: validation.Bounded(warnings)}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// impactOf returns the warnings about the impact of a valid policy. The policy no longer
-// holds a slot, so that others are reviewed in the meantime.
-func (r *Reviewer) impactOf(ctx context.Context, p, old *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo, a answer) []string {
+// impactOf returns the warnings about the impact of a valid policy, and whether it allows a stored
+// object. The policy no longer holds a slot, so that others are reviewed in the meantime.
+func (r *Reviewer) impactOf(ctx context.Context, p, old *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo, a answer) (warnings []string, passes bool) {
 	isChanged := changesDecisions(old, p)
 	if r.impact == nil || !isChanged || !denies(p) && !p.Spec.Audits() {
-		return nil
+		return nil, false
 	}
-	return r.run(ctx, func(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []string {
+	warnings = r.run(ctx, func(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []string {
 		if !denies(p) {
 			return r.impact.uncounted(ctx, p, a.compiled, served)
 		}
-		return r.impact.warnings(ctx, p, author, a.compiled, served)
+		var found []string
+		found, passes = r.impact.warnings(ctx, p, author, a.compiled, served)
+		return found
 	}, p, a.served)
+	return warnings, passes
+}
+
+// rehearse returns the findings about a valid policy. Like impactOf, it holds no slot.
+func (r *Reviewer) rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, a answer) []string {
+	switch {
+	case r.Rehearse == nil:
+		return nil
+	case a.served == nil:
+		return []string{"not rehearsed: the resources of the API server are not known yet"}
+	}
+	return r.run(ctx, r.Rehearse, p.DeepCopy(), a.served)
 }
 
 // answer is the result of a review, before its warnings are bounded.

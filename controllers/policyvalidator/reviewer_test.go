@@ -83,9 +83,10 @@ func request(t *testing.T, operation admissionv1.Operation, object, oldObject *v
 	}
 }
 
+const tooSlow = "spec.timeoutSeconds: requests wait up to 30 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less"
+
 func TestReview(t *testing.T) {
 	const syntax = `spec.validations[0].expression: Invalid value: "object.metadata.name ==": compilation failed: ERROR: <input>:1:24: Syntax error: mismatched input '<EOF>'`
-	const tooLong = "spec.timeoutSeconds: requests wait up to 30 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less"
 	tests := map[string]struct {
 		operation         admissionv1.Operation
 		object, oldObject *v1alpha1.WebhookPolicy
@@ -93,12 +94,12 @@ func TestReview(t *testing.T) {
 		wantWarnings      []string
 	}{
 		"good":                             {operation: admissionv1.Create, object: newPolicy()},
-		"risky":                            {operation: admissionv1.Create, object: newPolicy(slow), wantWarnings: []string{tooLong}},
+		"risky":                            {operation: admissionv1.Create, object: newPolicy(slow), wantWarnings: []string{tooSlow}},
 		"broken":                           {operation: admissionv1.Create, object: newPolicy(broken), wantRefusal: syntax},
 		"changed to broken":                {operation: admissionv1.Update, object: newPolicy(broken), oldObject: newPolicy(), wantRefusal: syntax},
 		"broken in another way":            {operation: admissionv1.Update, object: newPolicy(broken, slow), oldObject: newPolicy(broken), wantRefusal: syntax},
 		"mended":                           {operation: admissionv1.Update, object: newPolicy(), oldObject: newPolicy(broken)},
-		"changed to risky":                 {operation: admissionv1.Update, object: newPolicy(slow), oldObject: newPolicy(), wantWarnings: []string{tooLong}},
+		"changed to risky":                 {operation: admissionv1.Update, object: newPolicy(slow), oldObject: newPolicy(), wantWarnings: []string{tooSlow}},
 		"risky as before":                  {operation: admissionv1.Update, object: newPolicy(slow, labelled), oldObject: newPolicy(slow)},
 		"broken as before, with a label":   {operation: admissionv1.Update, object: newPolicy(broken, labelled), oldObject: newPolicy(broken)},
 		"broken, let go of while deleted":  {operation: admissionv1.Update, object: newPolicy(broken, finalized), oldObject: newPolicy(broken)},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -80,8 +81,15 @@ func New(o Options) (*Sources, error) {
 		return nil, err
 	}
 	s.Versions.Check(context.Background()) // so that the first load is rarely repeated
-	s.Types = typechecking.New(known.OpenAPIV3WithContext(context.Background()), s.Resources, s.Versions, o.Log.WithName("typechecking"))
 	s.Schemas = schemas.New(known.OpenAPIV3(), s.Resources, o.Log.WithName("schemas"))
+	s.Types = typechecking.New(typechecking.Options{
+		Client:         known.OpenAPIV3WithContext(context.Background()),
+		Resources:      s.Resources,
+		Engines:        s.Versions,
+		TypeConverters: s.Schemas,
+		Objects:        s.Resources.Interfaces(scheme.Scheme),
+		Log:            o.Log.WithName("typechecking"),
+	})
 	if err := s.addStores(o, known); err != nil {
 		return nil, err
 	}

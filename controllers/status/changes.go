@@ -12,6 +12,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/internal/rehearsal"
 )
 
 // changeDetector stores the inputs of every policy's status, so that a change for
@@ -28,6 +29,7 @@ type known struct {
 	webhooks    []v1alpha1.WebhookReference
 	types       *admissionregistrationv1.TypeChecking
 	audit       *v1alpha1.AuditStatus
+	rehearsed   *rehearsal.Result
 }
 
 // changed returns the names of the policies whose inputs differ from the last call, and
@@ -39,7 +41,7 @@ func (d *changeDetector) changed(state *policies.State, inputsOf func(*v1alpha1.
 	k := new(known) // one for all: with thousands of policies, few have changed
 	for uid, e := range state.Entries {
 		in := inputsOf(e.Policy)
-		*k = known{generation: e.Policy.Generation, types: in.types, audit: in.audit}
+		*k = known{generation: e.Policy.Generation, types: in.types, audit: in.audit, rehearsed: in.rehearsed}
 		k.observation, k.webhooks = gather(e.Policy, state, in)
 		before := d.known[uid]
 		if before != nil && reflect.DeepEqual(before, k) {

@@ -41,13 +41,17 @@ const (
 	ReasonConflict = "Conflict"
 	// ReasonEnforced means that API servers send requests to the policy.
 	ReasonEnforced = "Enforced"
-	// ReasonComplete means that every matching stored object is evaluated.
+	// ReasonComplete means that every matching stored object is evaluated, or that the rehearsal
+	// of a policy found nothing.
 	ReasonComplete = "Complete"
+	// ReasonFindings means that the rehearsal of a policy found something to correct.
+	ReasonFindings = "Findings"
 	// ReasonNotAuditable means that the policy is not evaluated on stored objects.
 	ReasonNotAuditable = "NotAuditable"
 	// ReasonNoAccess means that Ostiary may not read the stored objects.
 	ReasonNoAccess = "NoAccess"
-	// ReasonIncomplete means that some stored objects are not evaluated.
+	// ReasonIncomplete means that some stored objects, or some requests of a rehearsal, are not
+	// evaluated.
 	ReasonIncomplete = "Incomplete"
 	// ReasonRisky is the reason of the event with warnings about an accepted policy.
 	ReasonRisky = "Risky"
@@ -107,6 +111,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, now me
 		set(&status.Conditions, c, p.Generation, now)
 	}
 	set(&status.Conditions, auditedCondition(status.Audit), p.Generation, now)
+	set(&status.Conditions, rehearsedCondition(p, in.rehearsed, status.Audit), p.Generation, now)
 	return status
 }
 

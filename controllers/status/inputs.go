@@ -13,6 +13,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/rehearsal"
 )
 
 // inputs holds the inputs of a status that do not come from the store of policies.
@@ -34,6 +35,8 @@ type inputs struct {
 	caReady *metav1.Condition
 	types   *admissionregistrationv1.TypeChecking
 	audit   *v1alpha1.AuditStatus
+	// rehearsed is nil if this leader has not rehearsed the policy.
+	rehearsed *rehearsal.Result
 	// rules are those that match no request.
 	rules unmatched
 	// otherManagers describes the clients that keep changing generated configurations, by

@@ -20,6 +20,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/internal/pluginapi"
+	"github.com/ostiary/ostiary/internal/rehearsal"
 )
 
 // fakeSources are the sources of a policy's inputs.
@@ -56,6 +57,8 @@ func (w *fakeSources) Backend(pluginapi.SecretKey) (pluginapi.ImageBackend, erro
 func (w *fakeSources) Found(*v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
 	return w.found
 }
+
+func (w *fakeSources) Rehearsed(*v1alpha1.WebhookPolicy) *rehearsal.Result { return nil }
 func (w *fakeSources) Subscribe(ctx context.Context) <-chan struct{} {
 	return w.listeners.Subscribe(ctx)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/rehearsal"
 )
 
 // Source is what statuses depend on besides the loaded policies. Each constructor of
@@ -172,14 +173,16 @@ func Schemas(known interface {
 	}}
 }
 
-// Types is the Source for the results of type checking.
+// Types is the Source for the results of type checking and of rehearsals.
 func Types(known interface {
 	// Found returns nil while a policy has not been checked.
 	Found(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking
+	// Rehearsed returns nil if this leader has not rehearsed a policy.
+	Rehearsed(p *v1alpha1.WebhookPolicy) *rehearsal.Result
 	subscriber
 }) Source {
 	return Source{subscribe: known.Subscribe, observe: func(_ context.Context, p *v1alpha1.WebhookPolicy, in *inputs) {
-		in.types = known.Found(p)
+		in.types, in.rehearsed = known.Found(p), known.Rehearsed(p)
 	}}
 }
 

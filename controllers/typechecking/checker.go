@@ -1,6 +1,7 @@
 // Package typechecking checks the expressions of policies against the schemas of the
-// resources that they match. It warns the client that applies a policy, and the leader
-// writes the warnings to its status. No other request waits for it.
+// resources that they match, and rehearses the policies: see internal/rehearsal. It warns
+// the client that applies a policy, and the leader writes the results to its status. No
+// other request waits for it.
 package typechecking
 
 import (
@@ -11,12 +12,14 @@ import (
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/client-go/openapi"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/panics"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/rehearsal"
 	"github.com/ostiary/ostiary/internal/truncate"
 	"github.com/ostiary/ostiary/internal/typecheck"
 )
@@ -49,13 +52,14 @@ type Engines interface{ Engine() policy.Engine }
 // Checker checks each generation of each policy once. Only the leader runs it,
 // because only the leader writes the results.
 type Checker struct {
-	checker   *typecheck.Checker
-	documents *documents
-	resources Resources
-	engines   Engines
-	log       logr.Logger
-	listeners events.Broadcaster
-	wake      chan struct{}
+	checker    *typecheck.Checker
+	documents  *documents
+	rehearsals *rehearsals
+	resources  Resources
+	engines    Engines
+	log        logr.Logger
+	listeners  events.Broadcaster
+	wake       chan struct{}
 
 	mu       sync.Mutex
 	policies []*v1alpha1.WebhookPolicy // of the last call of Want
@@ -65,6 +69,8 @@ type Checker struct {
 type result struct {
 	generation int64
 	found      *admissionregistrationv1.TypeChecking
+	// rehearsed is nil if the status of the policy has the result.
+	rehearsed *rehearsal.Result
 	// incomplete says that the schema of a kind was not known.
 	incomplete bool
 	// dependent says that the result is for one engine, 0 if that is not known.
@@ -72,15 +78,27 @@ type result struct {
 	engine    policy.Engine
 }
 
+// Options configures a Checker.
+type Options struct {
+	Client    openapi.ClientWithContext
+	Resources Resources
+	Engines   Engines
+	// TypeConverters and Objects apply mutations. Without them mutations are not rehearsed.
+	TypeConverters policy.TypeConverters
+	Objects        admission.ObjectInterfaces
+	Log            logr.Logger
+}
+
 // New returns a checker that has checked nothing.
-func New(client openapi.ClientWithContext, resources Resources, engines Engines, log logr.Logger) *Checker {
+func New(o Options) *Checker {
 	checker, err := typecheck.New()
 	if err != nil {
 		panic(err) // it depends on this program alone
 	}
 	return &Checker{
-		checker: checker, documents: newDocuments(client), resources: resources, engines: engines, log: log,
+		checker: checker, documents: newDocuments(o.Client), resources: o.Resources, engines: o.Engines, log: o.Log,
 		wake: make(chan struct{}, 1), results: map[types.UID]result{},
+		rehearsals: &rehearsals{converters: o.TypeConverters, objects: o.Objects, slot: make(chan struct{}, 1)},
 	}
 }
 
@@ -127,7 +145,7 @@ func (c *Checker) Found(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.Type
 	if r, ok := c.result(p); ok {
 		return r.found
 	}
-	if isStored(p) {
+	if isChecked(p) {
 		return p.Status.TypeChecking
 	}
 	return nil
@@ -172,22 +190,33 @@ func (c *Checker) checkAll(ctx context.Context, again bool) bool {
 	if served == nil {
 		return false // a change of the resources wakes Run
 	}
-	n := 0
+	n, took := 0, time.Duration(0)
 	for at := 0; ctx.Err() == nil; n++ {
 		var p *v1alpha1.WebhookPolicy
 		p, at = c.nextPolicy(at, again)
 		if p == nil {
 			break
 		}
+		// Half of the time is left to admission requests: after an upgrade, all policies are rehearsed.
+		pauseFor(ctx, took)
 		if n > 0 && n%notifyAfter == 0 {
 			c.listeners.Notify()
 		}
+		start := time.Now()
 		r := c.checkInTime(ctx, p, served)
+		took = time.Since(start)
 		c.mu.Lock()
 		c.results[p.UID] = r
 		c.mu.Unlock()
 	}
 	return n > 0
+}
+
+func pauseFor(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }
 
 // nextPolicy returns the first policy from an index on that is to be checked, and the
@@ -216,8 +245,12 @@ func (c *Checker) adopted(p *v1alpha1.WebhookPolicy) (result, bool) {
 	return r, ok
 }
 
-// isStored reports whether the status of a policy contains the result for its generation.
-func isStored(p *v1alpha1.WebhookPolicy) bool {
+// isStored reports whether the status of a policy contains all results for its generation. Those
+// of earlier versions of Ostiary do not have that of the rehearsal.
+func isStored(p *v1alpha1.WebhookPolicy) bool { return isChecked(p) && isRehearsed(p) }
+
+// isChecked reports whether the status contains the result of the check of types.
+func isChecked(p *v1alpha1.WebhookPolicy) bool {
 	return p.Status.ObservedGeneration == p.Generation && p.Status.TypeChecking != nil
 }
 
@@ -234,7 +267,9 @@ func (c *Checker) checkInTime(ctx context.Context, p *v1alpha1.WebhookPolicy, se
 			FieldRef: w.Field, Warning: truncate.String(w.Text, maxWarning),
 		})
 	}
-	return result{generation: p.Generation, found: out, incomplete: !complete, dependent: typecheck.DependsOnEngine(p), engine: engine}
+	rehearsed := c.rehearse(ctx, p, served, found)
+	return result{generation: p.Generation, found: out, rehearsed: &rehearsed, incomplete: !complete,
+		dependent: typecheck.DependsOnEngine(p), engine: engine}
 }
 
 // check returns the warnings about a policy. They are complete if the schema of each

@@ -73,7 +73,7 @@ func checkerOf(t *testing.T, client openapi.ClientWithContext) *Checker {
 	if client == nil {
 		client = kubernetes.NewForConfigOrDie(apiServer).Discovery().OpenAPIV3WithContext(t.Context())
 	}
-	return New(client, discover(t), policy.NewCompilerFor(36), logr.Discard())
+	return New(Options{Client: client, Resources: discover(t), Engines: policy.NewCompilerFor(36), Log: logr.Discard()})
 }
 
 func run(t *testing.T, c *Checker) {
@@ -245,23 +245,42 @@ func TestEachGenerationIsCheckedOnce(t *testing.T) {
 	notified := c.Subscribe(t.Context())
 	p := policyFor("p", v1alpha1.Validation{Expression: "object.b == 1"})
 	checked := policyFor("checked", v1alpha1.Validation{Expression: "object.b == 1"})
-	checked.Status = v1alpha1.WebhookPolicyStatus{ObservedGeneration: 1, TypeChecking: &admissionregistrationv1.TypeChecking{}}
+	checked.Status = checkedStatus()
 	plain := policyFor("plain")
+	upgraded := policyFor("upgraded", v1alpha1.Validation{Expression: "object.metadata.labels.a == 'b'"})
+	upgraded.Spec.MatchConstraints.ResourceRules[0].Rule = admissionregistrationv1.Rule{
+		APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}
+	upgraded.Status = checkedStatus()
+	upgraded.Status.Conditions = nil
 	g := NewWithT(t)
 	for range 3 {
-		c.Want([]*v1alpha1.WebhookPolicy{p, checked, plain})
+		c.Want([]*v1alpha1.WebhookPolicy{p, checked, plain, upgraded})
+		g.Eventually(func() any { return c.Rehearsed(upgraded) }).WithTimeout(eventually).WithPolling(pause).ShouldNot(BeNil())
 		g.Eventually(found(c, p)).WithTimeout(eventually).WithPolling(pause).ShouldNot(BeNil())
 		g.Eventually(found(c, plain)).WithTimeout(eventually).WithPolling(pause).ShouldNot(BeNil())
 	}
 	g.Eventually(notified).WithTimeout(eventually).Should(Receive())
-	if lists, reads := l.count(); lists != 1 || reads != 1 {
-		t.Errorf("%d lists and %d documents were read, want one", lists, reads)
+	// The rehearsal of one policy can take longer than a list is used.
+	if lists, reads := l.count(); lists > 2 || reads != 1 {
+		t.Errorf("%d lists and %d documents were read for two policies, want one document", lists, reads)
 	}
 	if got := c.Found(p).ExpressionWarnings; len(got) != 1 {
 		t.Errorf("got %v, want one warning", got)
 	}
 	if got := c.Found(checked).ExpressionWarnings; len(got) != 0 {
 		t.Errorf("a policy with a result in its status was checked: %v", got)
+	}
+	earlier := policyFor("earlier", v1alpha1.Validation{Expression: "object.b == 1"})
+	earlier.Status = checkedStatus()
+	earlier.Status.Conditions = nil
+	if c.Found(earlier) == nil {
+		t.Error("after an upgrade, a policy has no result of the check of types until it is rehearsed")
+	}
+	if c.Rehearsed(checked) != nil {
+		t.Error("a policy whose status has the condition was rehearsed again")
+	}
+	if got := c.Rehearsed(upgraded); got == nil || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0].Text, "no such key: labels") {
+		t.Errorf("a policy that was checked before an upgrade is rehearsed with %+v, want one finding", got)
 	}
 	changed := p.DeepCopy()
 	changed.Generation = 2
@@ -276,12 +295,20 @@ func TestEachGenerationIsCheckedOnce(t *testing.T) {
 	}
 }
 
+// checkedStatus is the status of a policy that an earlier leader has checked.
+func checkedStatus() v1alpha1.WebhookPolicyStatus {
+	return v1alpha1.WebhookPolicyStatus{
+		ObservedGeneration: 1, TypeChecking: &admissionregistrationv1.TypeChecking{},
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionRehearsed, ObservedGeneration: 1}},
+	}
+}
+
 // The resource of a new kind appears before its schema.
 func TestKindThatIsNewIsCheckedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		apps1 := schema.GroupVersion{Group: "apps", Version: "v1"}
 		l, s := &list{text: "{}"}, &served{lists: Served{}}
-		c := New(l, s, policy.NewCompiler(), logr.Discard())
+		c := New(Options{Client: l, Resources: s, Engines: policy.NewCompiler(), Log: logr.Discard()})
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = c.Run(ctx) })
@@ -342,11 +369,12 @@ func TestVersionThatChanges(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var e engine
 				e.Store(int64(tt.from))
-				c := New(&list{text: apps("b")}, &served{lists: Served{{Group: "apps", Version: "v1"}: {{Name: "deployments", Kind: "Deployment"}, {Name: "statefulsets", Kind: "StatefulSet"}}}}, &e, logr.Discard())
+				c := New(Options{Client: &list{text: apps("b")}, Engines: &e, Log: logr.Discard(),
+					Resources: &served{lists: Served{{Group: "apps", Version: "v1"}: {{Name: "deployments", Kind: "Deployment"}, {Name: "statefulsets", Kind: "StatefulSet"}}}}})
 				run(t, c)
 				p := policyFor("p", v1alpha1.Validation{Expression: tt.expression})
 				if tt.status != nil {
-					p.Status.ObservedGeneration, p.Status.TypeChecking = 1, &admissionregistrationv1.TypeChecking{}
+					p.Status = checkedStatus()
 					for _, text := range tt.status {
 						p.Status.TypeChecking.ExpressionWarnings = append(p.Status.TypeChecking.ExpressionWarnings, admissionregistrationv1.ExpressionWarning{Warning: text})
 					}

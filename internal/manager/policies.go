@@ -104,5 +104,6 @@ func newPolicySet(
 	}
 	reviewer := policyvalidator.New(objects.Versions.Compiler, objects.Resources, p.liveCount, rule,
 		p.log.WithName("review"), impact, objects.Checks()...)
+	reviewer.Rehearse = objects.Types.Rehearse
 	return policySet{store, loader, refusals, external, reviewer, counts}, nil
 }

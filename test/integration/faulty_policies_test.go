@@ -2,6 +2,7 @@ package integration
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,14 +111,53 @@ func faultyReferences() []faulty {
 	}
 }
 
+// faultyRequests compile and fit the schemas, and fail for some requests, or do not get them. Most
+// have the form of a public report.
+func faultyRequests() []faulty {
+	const v, a, j = "spec.validations[0].expression", "spec.mutations[0].applyConfiguration.expression", "spec.mutations[0].jsonPatch.expression"
+	on := func(group, resources, operations string) string {
+		return `{apiGroups: ["` + group + `"], apiVersions: [v1], resources: [` + resources + `], operations: [` + operations + `]}`
+	}
+	configMaps, deployments := on("", "configmaps", "CREATE"), on("apps", "deployments", "CREATE, UPDATE")
+	const limit = `object.spec.containers.all(c, !has(c.resources.limits) || !("cpu" in c.resources.limits) || quantity(c.resources.limits["cpu"]).compareTo(quantity("2")) <= 0)`
+	const team = `"team" in object.metadata.?labels.orValue({})`
+	return []faulty{
+		{name: "scale goes around a limit", rule: deployments, spec: validatingSpec("object.spec.?replicas.orValue(1) <= 3"), field: v, fix: `add a rule for UPDATE of "deployments/scale"`},
+		{name: "resize goes around a limit", rule: on("", "pods", "CREATE, UPDATE"), spec: validatingSpec(limit), field: v, fix: `add a rule for UPDATE of "pods/resize"`},
+		{name: "object is null on DELETE", rule: on("", "configmaps", "'*'"), spec: validatingSpec("has(object.metadata.labels)"), field: v, fix: "object is null on DELETE: read oldObject, or remove DELETE from operations"},
+		{name: "oldObject is null on CREATE", rule: on("", "services", "CREATE, UPDATE"), spec: validatingSpec("oldObject.spec.type == object.spec.type"), field: v, fix: "oldObject is null on CREATE"},
+		{name: "finalizers", rule: on("", "configmaps", "UPDATE"), spec: validatingSpec("object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([])"), field: "spec.validations", fix: "removes the last finalizer"},
+		{name: "everything needs a label", rule: `{apiGroups: ["*"], apiVersions: ["*"], resources: ["*/*"], operations: [CREATE, UPDATE]}`, spec: validatingSpec(team) + "failurePolicy: Ignore", field: "spec.validations", fix: "so deletion hangs"},
+		{name: "a label without a guard", rule: configMaps, spec: validatingSpec("object.metadata.labels.team == 'x'"), field: v, fix: `"no such key: labels": write object.metadata.?labels.?team.orValue("")`},
+		{name: "a label in brackets", rule: configMaps, spec: validatingSpec("object.metadata.labels['team'] == 'x'"), field: v, fix: "no such key: labels"},
+		{name: "annotations in a loop", rule: configMaps, spec: validatingSpec("object.metadata.annotations.exists(k, k == 'x')"), field: v, fix: "no such key: annotations"},
+		{name: "the key of an annotation", rule: configMaps, spec: validatingSpec("!has(object.metadata.annotations) || object.metadata.annotations.x == 'y'"), field: v, fix: "no such key: x"},
+		{name: "an optional bool", rule: configMaps, spec: validatingSpec("object.immutable == false"), field: v, fix: "write object.?immutable.orValue(false)"},
+		{name: "an optional map", rule: configMaps, spec: validatingSpec("object.data.b.contains('x')"), field: v, fix: "no such key: data"},
+		{name: "limits", spec: validatingSpec("object.spec.containers.all(c, has(c.resources.limits.memory))"), field: v, fix: "no such key: limits"},
+		{name: "init containers in a condition", spec: "matchConditions: [{name: a, expression: '!object.spec.initContainers.exists(c, c.name == \"proxy\")'}]\n" + validRest, field: "spec.matchConditions[0].expression", fix: "no such key: initContainers"},
+		{name: "protected Deployments", rule: on("apps", "deployments", "DELETE, UPDATE"), spec: validatingSpec(`!has(object.metadata.labels) || !("protected" in object.metadata.labels)`), field: v, fix: "object is null on DELETE"},
+		{name: "checks of the authorizer", rule: configMaps, spec: validatingSpec("[1, 2, 3, 4].all(x, authorizer.requestResource.check('create').allowed())"), field: v, fix: "each check of the authorizer costs 350000 of 1000000"},
+		{name: "params without a namespace", rule: on("rbac.authorization.k8s.io", "clusterroles", "CREATE"), spec: "paramKind: {apiVersion: v1, kind: ConfigMap}\n" + validRest + "\nbindings: [{name: b, paramRef: {name: p, parameterNotFoundAction: Allow}}]", field: "spec.bindings[0].paramRef", fix: "set paramRef.namespace"},
+		{name: "an absent parent", spec: patchingSpec(`op: "add", path: "/metadata/annotations/foo", value: "bar"`), field: j, fix: "the parent of the path, or the path itself, is absent"},
+		{name: "a slash in a key", spec: patchingSpec(`op: "add", path: "/metadata/labels/example.com/role", value: "bar"`), field: j, fix: "a / in a key is written as ~1"},
+		{name: "arguments of containers", spec: applyingSpec("Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, args: ['x']})}}"), field: a, fix: "cannot change a part of an atomic list"},
+		{name: "tolerations", spec: applyingSpec("Object{spec: Object.spec{tolerations: [Object.spec.tolerations{key: 'a', operator: 'Exists'}]}}"), field: a, fix: "cannot change a part of an atomic list"},
+		{name: "a field that is not removed", spec: applyingSpec("Object{spec: Object.spec{?terminationGracePeriodSeconds: optional.none()}}"), field: a, fix: `use a JSONPatch with op: "remove"`},
+		{name: "a sidecar in an absent list", spec: patchingSpec(`op: "add", path: "/spec/initContainers/-", value: Object.spec.initContainers{name: "proxy", image: "mesh:1"}`), field: j, fix: "the parent of the path, or the path itself, is absent"},
+		{name: "a kind in the plural", spec: validatingSpec("object.kind == 'Pods'"), field: v, fix: "CREATE of pods is denied for every object that was tried"},
+		{name: "labels of Pods for exec", rule: on("", "pods/exec", "CONNECT") + "], objectSelector: {matchLabels: {a: b}}, excludeResourceRules: [", spec: validatingSpec("request.userInfo.username != 'x'"), field: "spec.matchConstraints.objectSelector", fix: `requests for "pods/exec"`},
+	}
+}
+
 // A policy with a mistake is rejected, or warned about, when it is applied, with the path
 // of the mistake and a fix.
 func TestFaultyPolicies(t *testing.T) {
 	c := install(t)
 	c.reviewing(t, true)
 	c.mayRead(t, "", "configmaps")
-	all := append(faultyExpressions(), faultyReferences()...)
-	if len(all) != 47 {
+	all := slices.Concat(faultyExpressions(), faultyReferences(), faultyRequests())
+	if len(all) != 72 {
 		t.Errorf("%d policies", len(all))
 	}
 	for _, tt := range all {
@@ -184,6 +224,9 @@ func TestStatusOfFaultyPolicies(t *testing.T) {
 	awaitMessage("faulty-type", v1alpha1.ConditionAccepted, "every expression compiles, with warnings: spec.mutations[0].applyConfiguration.expression: Pod has no field spec.hostNetwrk, did you mean hostNetwork?")
 	apply("faulty-version", podsRule, validatingSpec("dyn(object.spec.nodeName).orValue('a') != 'b'"))
 	awaitMessage("faulty-version", v1alpha1.ConditionAccepted, "every expression compiles, with warnings: spec.validations[0].expression: orValue() of a value that is not optional is this value up to Kubernetes 1.36, and an error from 1.37 on: use an optional value, as in object.?name.orValue(...)")
+	apply("faulty-request", strings.Replace(podsRule, "[pods]", "[configmaps]", 1), validatingSpec("object.metadata.labels.team == 'x'"))
+	awaitMessage("faulty-request", v1alpha1.ConditionRehearsed, `spec.validations[0].expression: CREATE of configmaps can fail with "no such key: labels", and with failurePolicy Ignore the request then passes: write object.metadata.?labels.?team.orValue("")`)
+	awaitMessage("faulty-request", v1alpha1.ConditionAccepted, "every expression compiles")
 	apply("faulty-rule", strings.Replace(podsRule, "[pods]", "[pod]", 1), validRest)
 	awaitMessage("faulty-rule", v1alpha1.ConditionReady, `no request matches the policy: spec.matchConstraints.resourceRules[0].resources[0]: the API server does not serve "pod" in these groups and versions, did you mean "pods"?`)
 }
