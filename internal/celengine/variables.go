@@ -208,6 +208,24 @@ func NewConditions(results []celplugin.CompilationResult, variables []Variable) 
 	return readingConditions{ConditionEvaluator: evaluator, variables: variables}
 }
 
+// Results are the results of conditions that have been evaluated.
+type Results []celplugin.EvaluationResult
+
+// ForInput implements celplugin.ConditionEvaluator.
+func (r Results) ForInput(
+	_ context.Context,
+	_ *admission.VersionedAttributes,
+	_ *admissionv1.AdmissionRequest,
+	_ celplugin.OptionalVariableBindings,
+	_ *corev1.Namespace,
+	budget int64,
+) ([]celplugin.EvaluationResult, int64, error) {
+	return r, budget, nil
+}
+
+// CompilationErrors implements celplugin.ConditionEvaluator.
+func (Results) CompilationErrors() []error { return nil }
+
 // readingConditions evaluates conditions that can read variables.
 type readingConditions struct {
 	celplugin.ConditionEvaluator

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -98,4 +99,22 @@ func withoutKnown(unfit, old error) error {
 		return nil
 	}
 	return runtime.NewStrictDecodingError(left)
+}
+
+// CheckIdentity rejects a mutation that the API server would reject without the name
+// of the policy. On CREATE, the API server accepts another name.
+func CheckIdentity(operation admission.Operation, before, after runtime.Object) error {
+	was, okBefore := before.(metav1.Object)
+	is, okAfter := after.(metav1.Object)
+	switch {
+	case !okBefore || !okAfter:
+		return nil
+	case was.GetNamespace() != is.GetNamespace():
+		const text = "metadata.namespace: the mutation changes it from %q to %q; the namespace of an object is immutable"
+		return fmt.Errorf(text, was.GetNamespace(), is.GetNamespace())
+	case operation != admission.Create && was.GetName() != is.GetName():
+		const text = "metadata.name: the mutation changes it from %q to %q; the name of an existing object is immutable"
+		return fmt.Errorf(text, was.GetName(), is.GetName())
+	}
+	return nil
 }

@@ -7,16 +7,14 @@ import (
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
-	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/admission"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	celcommon "k8s.io/apiserver/pkg/cel/common"
 
+	"github.com/ostiary/ostiary/internal/celengine"
 	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 )
 
@@ -128,8 +126,8 @@ func (on *subject) RequestValue() ref.Val {
 // decide has the validator of Kubernetes make the decisions about a violated policy, from
 // values of the batch. The request holds them unless a message is an error.
 func (c *Compiled) decide(ctx context.Context, quick *uncounted.Evaluation, on *subject) {
-	validations := make(conditionResults, len(c.texts.Validations))
-	messages := make(conditionResults, len(c.texts.Validations))
+	validations := make(celengine.Results, len(c.texts.Validations))
+	messages := make(celengine.Results, len(c.texts.Validations))
 	for i, accessor := range c.texts.Validations {
 		value := quick.Validation(i)
 		validations[i] = celplugin.EvaluationResult{ExpressionAccessor: accessor, EvalResult: value}
@@ -143,28 +141,10 @@ func (c *Compiled) decide(ctx context.Context, quick *uncounted.Evaluation, on *
 			return
 		}
 	}
-	validator := validating.NewValidator(validations, nil, conditionResults{}, messages, &c.failurePolicy, nil)
+	validator := validating.NewValidator(validations, nil, celengine.Results{}, messages, &c.failurePolicy, nil)
 	if on.decided == nil {
 		on.decided = map[*Compiled]validating.ValidateResult{}
 	}
 	resource := schema.GroupVersionResource(on.raw.Resource)
 	on.decided[c] = validator.Validate(ctx, resource, on.versioned, nil, nil, celconfig.RuntimeCELCostBudget, nil)
 }
-
-// conditionResults are the results of conditions that have been evaluated.
-type conditionResults []celplugin.EvaluationResult
-
-// ForInput implements celplugin.ConditionEvaluator.
-func (r conditionResults) ForInput(
-	_ context.Context,
-	_ *admission.VersionedAttributes,
-	_ *admissionv1.AdmissionRequest,
-	_ celplugin.OptionalVariableBindings,
-	_ *corev1.Namespace,
-	budget int64,
-) ([]celplugin.EvaluationResult, int64, error) {
-	return r, budget, nil
-}
-
-// CompilationErrors implements celplugin.ConditionEvaluator.
-func (conditionResults) CompilationErrors() []error { return nil }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
@@ -220,7 +221,7 @@ func (s *step) apply(ctx context.Context, host Environment, namespace *corev1.Na
 			object, err = objectpatch.CheckResult(before, object, host.Objects)
 		}
 		if err == nil {
-			err = errors.Join(checkIdentity(s.on.raw.Operation, before, object), s.on.checkTemplate(before, object))
+			err = errors.Join(objectpatch.CheckIdentity(admission.Operation(s.on.raw.Operation), before, object), s.on.checkTemplate(before, object))
 		}
 		if err != nil {
 			errs = append(errs, s.on.atTemplate(&violationtext.MutationError{Index: i, Err: err}))
@@ -235,22 +236,6 @@ func (s *step) apply(ctx context.Context, host Environment, namespace *corev1.Na
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// checkIdentity rejects a mutation that the API server would reject without the name
-// of the policy. On CREATE, the API server accepts another name.
-func checkIdentity(operation admissionv1.Operation, before, after runtime.Object) error {
-	was, okBefore := before.(metav1.Object)
-	is, okAfter := after.(metav1.Object)
-	switch {
-	case !okBefore || !okAfter:
-		return nil
-	case was.GetNamespace() != is.GetNamespace():
-		return fmt.Errorf("metadata.namespace: the mutation changes it from %q to %q; the namespace of an object is immutable", was.GetNamespace(), is.GetNamespace())
-	case operation != admissionv1.Create && was.GetName() != is.GetName():
-		return fmt.Errorf("metadata.name: the mutation changes it from %q to %q; the name of an existing object is immutable", was.GetName(), is.GetName())
-	}
-	return nil
 }
 
 // patch runs one mutation. A panic is an error of this mutation: the library for JSON
