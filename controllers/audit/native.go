@@ -121,7 +121,7 @@ func (n *natives) plan(p *planner) {
 	n.params.Want(needs)
 	for name, k := range n.known {
 		spec := &k.policy.Spec
-		if why := cmp.Or(k.problem, unauditable(k.compiled), unreadParams(n.params, spec)); why != "" {
+		if why := cmp.Or(k.problem, audit.Unaudited(spec, k.compiled), unreadParams(n.params, spec)); why != "" {
 			p.problems[results.NativePrefix+name] = why
 			continue
 		}

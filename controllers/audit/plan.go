@@ -55,7 +55,7 @@ type planner struct {
 func (p *planner) add(t target) {
 	resources, more := audit.Resources(&t.policy.Spec, p.api)
 	if more {
-		p.problems[t.name] = fmt.Sprintf("the rules match more than %d resources: only the first by name are evaluated", audit.MaxResources)
+		p.problems[t.name] = audit.TooManyResources()
 	}
 	for _, r := range resources {
 		w, ok := p.resources[r.GroupVersionResource]
@@ -65,14 +65,6 @@ func (p *planner) add(t target) {
 		}
 		w.targets[t.name] = t
 	}
-}
-
-// unauditable returns why a policy cannot be evaluated on stored objects.
-func unauditable(compiled *policy.Compiled) string {
-	if why := compiled.Unauditable(); why != "" {
-		return "the policy cannot be evaluated on stored objects: " + why
-	}
-	return ""
 }
 
 // unreadParams returns why the params of a policy are not known.

@@ -23,7 +23,6 @@ import (
 )
 
 const (
-	reportManager = "ostiary-audit"
 	// reportPageSize is the number of reports that one request lists, without their content.
 	reportPageSize = 500
 	// minPause and maxPause limit the pause after an API server that is overloaded or whose
@@ -42,11 +41,13 @@ func (k reportKey) resource() schema.GroupVersionResource {
 }
 
 func namespacedReports() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "openreports.io", Version: "v1alpha1", Resource: "reports"}
+	reports, _ := results.ReportResources()
+	return reports
 }
 
 func clusterReports() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "openreports.io", Version: "v1alpha1", Resource: "clusterreports"}
+	_, reports := results.ReportResources()
+	return reports
 }
 
 // reporter writes reports. It belongs to one goroutine.
@@ -145,7 +146,7 @@ func (w *reporter) apply(ctx context.Context, part *unstructured.Unstructured) e
 		return err
 	}
 	force := true
-	_, err = w.client.Resource(key.resource()).Namespace(key.namespace).Patch(ctx, key.name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: reportManager, Force: &force})
+	_, err = w.client.Resource(key.resource()).Namespace(key.namespace).Patch(ctx, key.name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: results.ReportManager, Force: &force})
 	switch {
 	case err == nil:
 		w.written[key] = h.Sum64()

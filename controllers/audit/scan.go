@@ -127,7 +127,7 @@ func (s *Scanner) visit(ctx context.Context, table *results.Table, of *scan, raw
 	}
 	known := &results.Object{
 		ID: results.IDOf(o.UID), Version: results.Hash(o.ResourceVersion, s.namespaceVersion(ctx, of, o)),
-		Namespace: o.Namespace, Name: o.Name, UID: o.UID,
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, Controller: o.Controller,
 	}
 	todo, hasRoom := table.Todo(of.Pass, known)
 	if !hasRoom {

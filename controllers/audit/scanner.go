@@ -284,13 +284,10 @@ func (s *Scanner) plan(table *results.Table) plan {
 
 // unaudited returns why a policy is not evaluated on stored objects.
 func (s *Scanner) unaudited(e *policies.Entry, p *v1alpha1.WebhookPolicy, compiled *policy.Compiled) string {
-	switch {
-	case !p.Spec.Audits():
-		return "spec.audit.enabled is false"
-	case !e.Accepted() || !e.Planned():
-		return "the policy is not accepted"
+	if !e.Accepted() || !e.Planned() {
+		compiled = nil
 	}
-	return cmp.Or(unauditable(compiled), unreadParams(s.options.Params, &p.Spec))
+	return cmp.Or(audit.Unaudited(&p.Spec, compiled), unreadParams(s.options.Params, &p.Spec))
 }
 
 // stopWatches ends the watches of resources that are no longer audited; all

@@ -17,6 +17,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/guard"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 // maxTime limits the evaluation of one policy on one object, besides its cost budget. It
@@ -40,6 +41,19 @@ type Object struct {
 	Decoded *Decoded
 
 	updated, created *admissionv1.AdmissionRequest // as soon as a policy is evaluated
+}
+
+// maxController limits the text about a controller, in bytes. API servers do not limit its name.
+const maxController = 317 // a kind of 63 bytes and a name of 253
+
+// ControllerOf returns the kind and name of the controller of an object, as "ReplicaSet/web-7d9",
+// without sharing memory with the object; "" if it has none.
+func ControllerOf(o metav1.Object) string {
+	owner := metav1.GetControllerOfNoCopy(o)
+	if owner == nil {
+		return ""
+	}
+	return truncate.String(owner.Kind+"/"+owner.Name, maxController)
 }
 
 // Decoded is an object that several Evaluators evaluate one after the other. It is decoded

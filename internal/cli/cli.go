@@ -21,6 +21,7 @@ import (
 	replay "github.com/ostiary/ostiary/internal/cli/replay/command"
 	"github.com/ostiary/ostiary/internal/cli/status"
 	"github.com/ostiary/ostiary/internal/cli/version"
+	"github.com/ostiary/ostiary/internal/cli/violations"
 )
 
 // Run runs a command and returns its exit status. The result is on stdout, everything
@@ -102,6 +103,7 @@ func commands() []func(*output.Options) *cobra.Command {
 		replay.NewCommand,
 		doctor.NewCommand,
 		status.NewCommand,
+		violations.NewCommand,
 		version.NewCommand,
 	}
 }

@@ -33,6 +33,7 @@ type Engine struct {
 	exempt   []string // namespaces
 	hooks    []*hook
 	policies map[string]*v1alpha1.WebhookPolicy
+	compiled map[string]*policy.Compiled
 	// Each policy in a group of its own.
 	alone, aloneOnTemplates map[string]*policy.Group
 }
@@ -69,8 +70,7 @@ func NewEngine(policies []Policy, compiler *policy.Compiler, apis *APIs, exempt 
 	if len(exempt) == 0 {
 		exempt = []string{OwnNamespace}
 	}
-	e := &Engine{APIs: apis, Compiler: compiler, exempt: exempt, policies: map[string]*v1alpha1.WebhookPolicy{}, alone: map[string]*policy.Group{}, aloneOnTemplates: map[string]*policy.Group{}}
-	compiled := map[string]*policy.Compiled{}
+	e := &Engine{APIs: apis, Compiler: compiler, exempt: exempt, policies: map[string]*v1alpha1.WebhookPolicy{}, compiled: map[string]*policy.Compiled{}, alone: map[string]*policy.Group{}, aloneOnTemplates: map[string]*policy.Group{}}
 	var resolved []*v1alpha1.WebhookPolicy
 	var errs []error
 	for i := range policies {
@@ -85,7 +85,7 @@ func NewEngine(policies []Policy, compiler *policy.Compiler, apis *APIs, exempt 
 			continue
 		}
 		errs = append(errs, problems...)
-		compiled[p.Name] = result.Compiled
+		e.compiled[p.Name] = result.Compiled
 		e.policies[p.Name] = result.Policy
 		e.alone[p.Name] = policy.NewGroup([]*policy.Compiled{result.Compiled})
 		e.aloneOnTemplates[p.Name] = policy.NewTemplateGroup([]*policy.Compiled{result.Compiled})
@@ -94,7 +94,7 @@ func NewEngine(policies []Policy, compiler *policy.Compiler, apis *APIs, exempt 
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	if err := e.register(resolved, compiled); err != nil {
+	if err := e.register(resolved); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -102,7 +102,7 @@ func NewEngine(policies []Policy, compiler *policy.Compiler, apis *APIs, exempt 
 
 // register plans the webhooks of policies. It delegates no conditions to the API server:
 // delegation does not change results, and Ostiary evaluates them faster.
-func (e *Engine) register(policies []*v1alpha1.WebhookPolicy, compiled map[string]*policy.Compiled) error {
+func (e *Engine) register(policies []*v1alpha1.WebhookPolicy) error {
 	in := registration.Input{
 		Policies:         policies,
 		Endpoint:         registration.Endpoint{Service: &registration.Service{Namespace: OwnNamespace, Name: "ostiary", Port: 443}},
@@ -130,7 +130,7 @@ func (e *Engine) register(policies []*v1alpha1.WebhookPolicy, compiled map[strin
 			if e.policies[name].Spec.Backend != nil {
 				h.backend = e.policies[name]
 			}
-			members = append(members, compiled[name])
+			members = append(members, e.compiled[name])
 		}
 		if h.backend == nil {
 			h.policies, h.alone = policy.NewGroup(members), e.alone

@@ -52,6 +52,7 @@ func TestCommandsWithCluster(t *testing.T) {
 	t.Run("completion", testCompletion)
 	t.Run("version", testVersion)
 	t.Run("status", testStatusWatch)
+	t.Run("violations", func(t *testing.T) { testViolations(t, p) })
 	t.Run("examples", testExamples)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
@@ -31,6 +32,9 @@ type Object struct {
 	audit.Object
 
 	UID, ResourceVersion string
+	// Controller is the kind and name of the object's controller, as "ReplicaSet/web-7d9"; "" if
+	// it has none.
+	Controller string
 }
 
 // Reader lists objects in pages. It holds one object at a time.
@@ -174,7 +178,7 @@ func expect(d *json.Decoder, want json.Delim) error {
 func New(raw []byte, gvr schema.GroupVersionResource, kind schema.GroupVersionKind) (*Object, error) {
 	path := unstructuredjson.Path
 	parts := path("kind")
-	for _, name := range []string{"name", "namespace", "uid", "resourceVersion", "deletionTimestamp"} {
+	for _, name := range []string{"name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "ownerReferences"} {
 		parts = parts.Union(path("metadata", name))
 	}
 	tree, err := unstructuredjson.DecodeParts(raw, parts)
@@ -189,6 +193,7 @@ func New(raw []byte, gvr schema.GroupVersionResource, kind schema.GroupVersionKi
 	o := &Object{UID: text("uid"), ResourceVersion: text("resourceVersion")}
 	o.Resource, o.Kind, o.Name, o.Namespace, o.JSON = gvr, kind, text("name"), text("namespace"), raw
 	o.IsDeleted = metadata["deletionTimestamp"] != nil
+	o.Controller = audit.ControllerOf(&unstructured.Unstructured{Object: tree})
 	if o.UID == "" || o.Name == "" {
 		return nil, errors.New("an object has no name or uid")
 	}

@@ -25,9 +25,11 @@ type Line struct {
 	Resource string
 	Name     string
 	UID      string
-	Verdict  Verdict
-	Rule     string // name of the first validation
-	Message  string
+	// Controller of the object; "" without one.
+	Controller string
+	Verdict    Verdict
+	Rule       string // name of the first validation
+	Message    string
 	// Workload is the one whose new Pods are denied; empty without one.
 	Workload string
 }
@@ -46,23 +48,28 @@ func (l *Line) compare(o *Line) int {
 // line returns the line for an audited object.
 func (p *Pass) line(o *Object, got audit.Result) Line {
 	l := Line{ID: o.ID, Kind: p.resource.kind, Resource: p.resource.Resource, Name: o.Name, UID: o.UID}
-	l.Verdict, l.Workload = VerdictOf(got), got.Workload
+	l.Controller, l.Verdict, l.Workload = o.Controller, VerdictOf(got), got.Workload
+	l.Rule, l.Message = describe(got)
+	return l
+}
+
+// describe returns the name of the first validation that an object fails, and all messages.
+func describe(got audit.Result) (rule, message string) {
 	for i, v := range got.Violations {
 		if i == 0 {
-			l.Rule = v.Validation
+			rule = v.Validation
 		}
 		if i > 0 {
-			l.Message += "; "
+			message += "; "
 		}
 		if v.Template != "" {
-			l.Message += v.Template + ": "
+			message += v.Template + ": "
 		}
-		if l.Message += v.Message; len(l.Message) > maxLineMessage {
+		if message += v.Message; len(message) > maxLineMessage {
 			break
 		}
 	}
-	l.Message = strings.Clone(truncate.String(l.Message, maxLineMessage)) // it can be a part of the object
-	return l
+	return rule, strings.Clone(truncate.String(message, maxLineMessage)) // it can be a part of the object
 }
 
 // lacksLine reports whether an object that violates a policy would get a line if it were

@@ -17,6 +17,7 @@ type Object struct {
 	// Version is a hash of what its results depend on, besides policies.
 	Version              uint64
 	Namespace, Name, UID string
+	Controller           string // of the object, as audit.ControllerOf returns it
 }
 
 // Pass is one pass over the objects of a resource. It belongs to one goroutine, which passes

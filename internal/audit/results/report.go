@@ -27,6 +27,8 @@ const (
 	reportVersion = "openreports.io/v1alpha1"
 	// ReportSource is the source and the name of reports about stored objects.
 	ReportSource = "ostiary"
+	// ReportManager is the field manager of reports.
+	ReportManager = "ostiary-audit"
 	// annotationOmitted is the number of objects in a namespace without a result line.
 	annotationOmitted = v1alpha1.GroupName + "/omitted-results"
 	// propertyOmitted is the number of those of the policy, in its first line.
@@ -34,6 +36,8 @@ const (
 	// propertyOperation is UPDATE for an object that fails as it is, and CREATE for one that
 	// fails only if it is created again.
 	propertyOperation = "operation"
+	// propertyController is the controller of the object.
+	propertyController = "controller"
 	// NativeKind is the source of results of native policies.
 	NativeKind = "ValidatingAdmissionPolicy"
 	// NativePrefix begins the names of native policies here. No policy has such a name.
@@ -94,6 +98,9 @@ func (r *Report) addPolicy(policy string, c Counts, lines []Line) {
 	for i := range lines {
 		l := &lines[i]
 		properties := map[string]any{propertyOperation: l.Verdict.operation()}
+		if l.Controller != "" {
+			properties[propertyController] = l.Controller
+		}
 		if i == 0 && omitted > 0 {
 			properties[propertyOmitted] = strconv.FormatInt(omitted, 10)
 		}

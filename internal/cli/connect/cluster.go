@@ -54,6 +54,8 @@ type Cluster struct {
 
 // NewCluster connects to an API server and reads its version and resources.
 func NewCluster(ctx context.Context, config *rest.Config) (*Cluster, error) {
+	config = rest.CopyConfig(config)
+	config.WarningHandler = rest.NoWarnings{} // about versions that policies name
 	c := &Cluster{config: config, Resources: apiresources.Lists{}, schemas: map[schema.GroupVersion]managedfields.TypeConverter{}}
 	var err error
 	if c.dynamic, err = dynamic.NewForConfig(config); err != nil {
@@ -114,25 +116,35 @@ func (c *Cluster) GetNamespace(ctx context.Context, name string) (*corev1.Namesp
 // List returns the objects of a resource, of a namespaced one those in a namespace, and with
 // a name at most that object.
 func (c *Cluster) List(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	err := c.Each(ctx, resource, namespace, name, func(u *unstructured.Unstructured) error {
+		out = append(out, u)
+		return nil
+	})
+	return out, err
+}
+
+// Each calls visit for the objects of List, of which it reads a page at a time.
+func (c *Cluster) Each(
+	ctx context.Context, resource schema.GroupVersionResource, namespace, name string, visit func(*unstructured.Unstructured) error,
+) error {
 	client := c.dynamic.Resource(resource).Namespace(namespace)
 	options := metav1.ListOptions{}
 	if name != "" {
 		options.FieldSelector = "metadata.name=" + name
 	}
-	var out []*unstructured.Unstructured
 	all := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) })
 	err := all.EachListItem(ctx, options, func(o runtime.Object) error {
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok {
 			return fmt.Errorf("unexpected %T", o)
 		}
-		out = append(out, u)
-		return nil
+		return visit(u)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listing %s: %w", resource.GroupResource(), err)
+		return fmt.Errorf("listing %s: %w", resource.GroupResource(), err)
 	}
-	return out, nil
+	return nil
 }
 
 // Get returns an object, and whether its kind is namespaced. The resource is written as for

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,6 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/inputs"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/load"
-	"github.com/ostiary/ostiary/internal/nearest"
 	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -87,7 +85,7 @@ func (c *command) run(ctx context.Context, args []string) error {
 		return err
 	}
 	all := len(names) == 0
-	if names, err = chosen(s.Engine, names); err != nil {
+	if names, err = inputs.ChoosePolicies(s.Engine, names); err != nil {
 		return err
 	}
 	return s.Skipped.Result(c.show(ctx, s, stored, names, all))
@@ -141,25 +139,6 @@ func (c *command) explain(ctx context.Context, s *inputs.Setting, names []string
 		return nil, err
 	}
 	return Explain(ctx, s.Engine, s.World, request, names)
-}
-
-// chosen returns the names of policies to explain.
-func chosen(engine *offline.Engine, names []string) ([]string, error) {
-	all := engine.Names()
-	if len(names) == 0 {
-		return all, nil
-	}
-	for _, name := range names {
-		if slices.Contains(all, name) {
-			continue
-		}
-		hint := ": correct its name, or name its file with -f"
-		if similar := nearest.Name(name, slices.Values(all)); similar != "" {
-			hint = fmt.Sprintf(", did you mean %q?", similar)
-		}
-		return nil, fmt.Errorf("there is no policy %q%s", name, hint)
-	}
-	return names, nil
 }
 
 func (c *command) request(ctx context.Context, s *inputs.Setting) (*admissionv1.AdmissionRequest, error) {

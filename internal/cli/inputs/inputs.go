@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/connect"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/nearest"
 	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -80,6 +82,39 @@ func (f *Flags) AddSources(c *cobra.Command) {
 	c.Flags().BoolVar(&f.FromCluster, "from-cluster", false, "read policies, params, Namespaces and schemas from the cluster of the current context; those of -f replace them")
 	f.connection = connect.AddFlags(c.Flags())
 	c.Flags().Lookup("namespace").Usage = "namespace of objects that state none; default is that of the context with --from-cluster, otherwise \"default\""
+}
+
+// AddCluster adds the flags for a cluster, which a command always reads, and for files whose
+// policies replace those of the cluster.
+func (f *Flags) AddCluster(c *cobra.Command) {
+	f.addFiles(c)
+	f.FromCluster, f.connection = true, connect.AddFlags(c.Flags())
+}
+
+// GivenNamespace returns the namespace of the flag; "" without it.
+func (f *Flags) GivenNamespace() string { return f.connection.GivenNamespace() }
+
+// ChoosePolicies returns the names of policies of an engine, by default of all.
+func ChoosePolicies(engine *offline.Engine, names []string) ([]string, error) {
+	all := engine.Names()
+	if len(names) == 0 {
+		return all, nil
+	}
+	for _, name := range names {
+		if !slices.Contains(all, name) {
+			return nil, UnknownPolicyError(name, all)
+		}
+	}
+	return names, nil
+}
+
+// UnknownPolicyError means that none of the known policies has a name.
+func UnknownPolicyError(name string, known []string) error {
+	hint := ": correct its name, or name its file with -f"
+	if similar := nearest.Name(name, slices.Values(known)); similar != "" {
+		hint = fmt.Sprintf(", did you mean %q?", similar)
+	}
+	return fmt.Errorf("there is no policy %q%s", name, hint)
 }
 
 // AddAction adds the flag for the action of bindings.
