@@ -34,7 +34,11 @@ type RequestAuthorizer struct {
 
 // NewRequestAuthorizer returns an authorizer for a request to a resource of an API group.
 // Nil fails every check.
-func NewRequestAuthorizer(ctx context.Context, asked authorizer.UnconditionalAuthorizer, group string) *RequestAuthorizer {
+func NewRequestAuthorizer(
+	ctx context.Context,
+	asked authorizer.UnconditionalAuthorizer,
+	group string,
+) *RequestAuthorizer {
 	switch {
 	case group == authorizationv1.GroupName:
 		// Each check would create a review, for which the API server calls the policy again,

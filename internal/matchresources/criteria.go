@@ -69,7 +69,11 @@ func parseSelector(in *metav1.LabelSelector) (labels.Selector, error) {
 
 // Matches reports whether a request matches. Without a matcher or the types of objects,
 // that is an error.
-func (c *Criteria) Matches(attr admission.Attributes, matcher Matcher, objects admission.ObjectInterfaces) (bool, error) {
+func (c *Criteria) Matches(
+	attr admission.Attributes,
+	matcher Matcher,
+	objects admission.ObjectInterfaces,
+) (bool, error) {
 	if c == nil {
 		return true, nil
 	}
