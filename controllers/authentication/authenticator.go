@@ -88,10 +88,12 @@ func New(o Options) (*Authenticator, error) {
 		}
 	}
 	if o.TokenSecret != "" {
-		g.addSecret("token", o.TokenSecret, &authentication.Tokens{}, func(data map[string][]byte) (authentication.Method, error) { return authentication.NewTokens(data) })
+		g.addSecret("token", o.TokenSecret, &authentication.Tokens{},
+			func(data map[string][]byte) (authentication.Method, error) { return authentication.NewTokens(data) })
 	}
 	if o.BasicSecret != "" {
-		g.addSecret("basic", o.BasicSecret, &authentication.Passwords{}, func(data map[string][]byte) (authentication.Method, error) { return authentication.NewPasswords(data) })
+		g.addSecret("basic", o.BasicSecret, &authentication.Passwords{},
+			func(data map[string][]byte) (authentication.Method, error) { return authentication.NewPasswords(data) })
 	}
 	if len(g.sources) == 0 {
 		return nil, errors.New("configuring authentication: specify a client CA or a Secret")
@@ -111,7 +113,8 @@ func (g *Authenticator) add(label, name string, way authentication.Method) *sour
 }
 
 // addSecret adds a source that is a Secret.
-func (g *Authenticator) addSecret(label, name string, way authentication.Method, parse func(map[string][]byte) (authentication.Method, error)) {
+func (g *Authenticator) addSecret(label, name string, way authentication.Method,
+	parse func(map[string][]byte) (authentication.Method, error)) {
 	o := secrets.Object{Kind: secrets.KindSecret, Namespace: g.options.Namespace, Name: name}
 	w := secrets.NewWatch(g.options.Client, o, g.options.Log, g.wake.Send)
 	s := g.add(label, o.String(), way)

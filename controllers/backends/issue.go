@@ -124,13 +124,15 @@ func (s *Store) issuer(ctx context.Context, wanted map[secrets.Object]pki.Names)
 	}
 	var have pki.Issuer
 	if stored != nil {
-		have, err = pki.ReadIssuer(stored.Data[corev1.TLSCertKey], stored.Data[corev1.TLSPrivateKeyKey], stored.Data[previousField], stored.Data[crossCertificateField])
+		have, err = pki.ReadIssuer(stored.Data[corev1.TLSCertKey], stored.Data[corev1.TLSPrivateKeyKey],
+			stored.Data[previousField], stored.Data[crossCertificateField])
 		if err != nil {
 			s.options.Log.Error(err, "the CA for backends is invalid, replacing it", "secret", at.String())
 		}
 	}
 	next, why := have, have.NeedsRenewal(s.lifetimes, now)
-	if requested := certificates.RequestedRotation(stored); why == "" && requested != "" && requested != string(stored.Data[lastRequestField]) {
+	if requested := certificates.RequestedRotation(stored); why == "" && requested != "" &&
+		requested != string(stored.Data[lastRequestField]) {
 		why = "a new CA was requested"
 	}
 	switch {
@@ -290,7 +292,8 @@ func (s *Store) write(ctx context.Context, issuer pki.Issuer, o secrets.Object, 
 	if err != nil {
 		return pki.Pair{}, err
 	}
-	s.options.Log.Info("wrote the certificate of a backend", "secret", o.String(), "names", names.DNS, "reason", why, "certificate", leaf.String())
+	s.options.Log.Info("wrote the certificate of a backend", "secret", o.String(), "names", names.DNS, "reason", why,
+		"certificate", leaf.String())
 	return leaf, nil
 }
 

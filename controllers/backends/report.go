@@ -67,7 +67,12 @@ func (b *backend) caReady() metav1.Condition {
 }
 
 func (b *backend) reachable(spec *v1alpha1.WebhookPolicySpec) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.ConditionReachable, Status: metav1.ConditionUnknown, Reason: ReasonProbing, Message: "no TLS handshake with the backend has been made yet"}
+	c := metav1.Condition{
+		Type:    v1alpha1.ConditionReachable,
+		Status:  metav1.ConditionUnknown,
+		Reason:  ReasonProbing,
+		Message: "no TLS handshake with the backend has been made yet",
+	}
 	switch {
 	case b.reach.known && b.reach.ok:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonHandshake, "a TLS handshake with the backend succeeded"

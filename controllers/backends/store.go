@@ -218,7 +218,10 @@ func (s *Store) trust(b *backend, now time.Time) trust {
 }
 
 func tooMany() trust {
-	return trust{reason: ReasonCAFailed, message: "Ostiary watches the maximum number of Secrets and ConfigMaps: use caBundle in some policies"}
+	return trust{
+		reason:  ReasonCAFailed,
+		message: "Ostiary watches the maximum number of Secrets and ConfigMaps: use caBundle in some policies",
+	}
 }
 
 // Bundle returns the CA bundle for a policy's backend: the current one, or else

@@ -63,10 +63,15 @@ func verdictOf(phase registration.Phase, nonce string, err error) Verdict {
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
-		return Verdict{metav1.ConditionFalse, ReasonNotCalled, "the API server does not call the canary: it has not received its configuration yet, " +
-			"or runs without the admission plugin " + plugin(phase)}
+		return Verdict{metav1.ConditionFalse, ReasonNotCalled,
+			"the API server does not call the canary: it has not received its configuration yet, " +
+				"or runs without the admission plugin " + plugin(phase)}
 	case !errors.As(err, &status):
-		return Verdict{metav1.ConditionUnknown, ReasonProbeFailed, "the API server does not answer the canary's request: " + registration.Conceal(err.Error())}
+		return Verdict{
+			Status:  metav1.ConditionUnknown,
+			Reason:  ReasonProbeFailed,
+			Message: "the API server does not answer the canary's request: " + registration.Conceal(err.Error()),
+		}
 	}
 	message := registration.Conceal(status.Status().Message)
 	switch {
@@ -76,14 +81,19 @@ func verdictOf(phase registration.Phase, nonce string, err error) Verdict {
 		reason, advice := cause(message)
 		return Verdict{metav1.ConditionFalse, reason, fmt.Sprintf("the API server does not reach Ostiary: %s: %s", message, advice)}
 	}
-	return Verdict{metav1.ConditionUnknown, ReasonProbeFailed, "the API server rejects the canary's request before it calls Ostiary: " + message}
+	return Verdict{
+		Status:  metav1.ConditionUnknown,
+		Reason:  ReasonProbeFailed,
+		Message: "the API server rejects the canary's request before it calls Ostiary: " + message,
+	}
 }
 
 const droppedAdvice = "a firewall or a NetworkPolicy drops connections from the API server to Ostiary's Pods: open the port of --webhook-address for it, or run Ostiary with hostNetwork"
 
 // timedOutAdvice names two causes, because the API server's message is the same: it
 // retries after a 503 with Retry-After until the timeout, and does not show the 503.
-const timedOutAdvice = droppedAdvice + "; or replicas answer 503 until the timeout: check the Pods' /readyz and the metric ostiary_webhook_shed_total"
+const timedOutAdvice = droppedAdvice +
+	"; or replicas answer 503 until the timeout: check the Pods' /readyz and the metric ostiary_webhook_shed_total"
 
 func plugin(phase registration.Phase) string {
 	if phase == registration.PhaseMutate {
@@ -96,16 +106,36 @@ func plugin(phase registration.Phase) string {
 // message is another program's text and has no structure.
 func cause(text string) (reason, advice string) {
 	for _, known := range []struct{ sign, reason, advice string }{
-		{"connection refused", ReasonConnectionRefused, "no process listens on the called address: compare the Service's port with --webhook-address, and check that the Pods run"},
-		{"no endpoints available", ReasonNoEndpoints, "no replica is ready: check the Pods' /readyz"},
-		{"x509: ", ReasonNotTrusted, "the certificate is not the one that Ostiary serves: check whether the Service selects other Pods or a proxy terminates TLS"},
-		{"tls: ", ReasonNotTrusted, "the TLS handshake fails: check whether the Service selects other Pods or a proxy terminates TLS"},
-		{"no such host", ReasonNotFound, "the API server cannot resolve the name: correct --webhook-url"},
-		{"no route to host", ReasonNoRoute, "a firewall rejects connections from the API server to Ostiary's Pods: open the port of --webhook-address, or run Ostiary with hostNetwork"},
-		{"deadline exceeded", ReasonTimedOut, timedOutAdvice},
-		{"Client.Timeout", ReasonTimedOut, timedOutAdvice},
-		{"i/o timeout", ReasonTimedOut, droppedAdvice},
-		{"not found", ReasonNotFound, "create the Service, or correct --webhook-service"},
+		{
+			sign:   "connection refused",
+			reason: ReasonConnectionRefused,
+			advice: "no process listens on the called address: compare the Service's port with --webhook-address, and check that the Pods run",
+		},
+		{sign: "no endpoints available", reason: ReasonNoEndpoints, advice: "no replica is ready: check the Pods' /readyz"},
+		{
+			sign:   "x509: ",
+			reason: ReasonNotTrusted,
+			advice: "the certificate is not the one that Ostiary serves: check whether the Service selects other Pods or a proxy terminates TLS",
+		},
+		{
+			sign:   "tls: ",
+			reason: ReasonNotTrusted,
+			advice: "the TLS handshake fails: check whether the Service selects other Pods or a proxy terminates TLS",
+		},
+		{
+			sign:   "no such host",
+			reason: ReasonNotFound,
+			advice: "the API server cannot resolve the name: correct --webhook-url",
+		},
+		{
+			sign:   "no route to host",
+			reason: ReasonNoRoute,
+			advice: "a firewall rejects connections from the API server to Ostiary's Pods: open the port of --webhook-address, or run Ostiary with hostNetwork",
+		},
+		{sign: "deadline exceeded", reason: ReasonTimedOut, advice: timedOutAdvice},
+		{sign: "Client.Timeout", reason: ReasonTimedOut, advice: timedOutAdvice},
+		{sign: "i/o timeout", reason: ReasonTimedOut, advice: droppedAdvice},
+		{sign: "not found", reason: ReasonNotFound, advice: "create the Service, or correct --webhook-service"},
 	} {
 		if strings.Contains(text, known.sign) {
 			return known.reason, known.advice

@@ -128,7 +128,8 @@ func (k *Rotator) reportWaiting(f observedSecrets, action pki.Action) {
 func (k *Rotator) event(secret *corev1.Secret, kind, reason, action, format string, args ...any) {
 	// The recorder gets a reference, not the Secret with its content.
 	about := &corev1.ObjectReference{
-		APIVersion: "v1", Kind: "Secret", Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, ResourceVersion: secret.ResourceVersion,
+		APIVersion: "v1", Kind: "Secret", Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID,
+		ResourceVersion: secret.ResourceVersion,
 	}
 	k.options.Events.Eventf(about, nil, kind, reason, action, format, args...)
 }

@@ -37,7 +37,12 @@ func (k *Rotator) Permitted(ctx context.Context) error {
 func (k *Rotator) mayCreateSecrets(ctx context.Context) bool {
 	review, err := k.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: k.options.Namespace, Verb: "create", Version: "v1", Resource: "secrets"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: k.options.Namespace,
+				Verb:      "create",
+				Version:   "v1",
+				Resource:  "secrets",
+			},
 		},
 	}, metav1.CreateOptions{})
 	return err != nil || review.Status.Allowed || review.Status.EvaluationError != ""

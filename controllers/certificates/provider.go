@@ -66,7 +66,14 @@ var errNoSecret = errors.New("the Secret does not exist or has not been read yet
 
 // NewProvider returns a Provider that has no certificate until Start.
 func NewProvider(client kubernetes.Interface, o Options) *Provider {
-	w := &Provider{client: client, options: o.withDefaults(), metrics: newMetrics(), wake: events.NewSignal(), loaded: make(chan struct{}), firstTimeout: firstTimeout}
+	w := &Provider{
+		client:       client,
+		options:      o.withDefaults(),
+		metrics:      newMetrics(),
+		wake:         events.NewSignal(),
+		loaded:       make(chan struct{}),
+		firstTimeout: firstTimeout,
+	}
 	w.rejection.Store(&rejection{reason: reasonOf(errNoSecret), err: errNoSecret})
 	return w
 }
@@ -187,7 +194,8 @@ func (w *Provider) publish(held pki.ServingState) {
 	if !pair.IsZero() {
 		w.load.Do(func() { close(w.loaded) })
 	}
-	if old != nil && bytes.Equal(old.bundle, next.bundle) && slices.Equal(old.state.Serving.Paths, held.Serving.Paths) && slices.EqualFunc(old.tls.Certificate, next.tls.Certificate, bytes.Equal) {
+	if old != nil && bytes.Equal(old.bundle, next.bundle) && slices.Equal(old.state.Serving.Paths, held.Serving.Paths) &&
+		slices.EqualFunc(old.tls.Certificate, next.tls.Certificate, bytes.Equal) {
 		return
 	}
 	w.metrics.served(held)
@@ -238,7 +246,8 @@ func (w *Provider) ReportDistrust() {
 	})
 	if fell {
 		w.metrics.fallbacks.Inc()
-		w.options.Log.Info("a client rejects the certificate of the new CA, serving the previous one for now", "serving", w.currentState().Presented().String())
+		w.options.Log.Info("a client rejects the certificate of the new CA, serving the previous one for now",
+			"serving", w.currentState().Presented().String())
 		w.wake.Send() // to schedule the end of the fall-back
 	}
 }

@@ -68,7 +68,10 @@ func (r *Request) ensure(ctx context.Context) (*sourceError, error) {
 	case !equality.Semantic.DeepDerivative(want.Spec, have.Spec) && have.ResourceVersion != r.applied:
 		return r.apply(ctx, want)
 	case !equality.Semantic.DeepDerivative(want.Spec.IssuerRef, have.Spec.IssuerRef):
-		return &sourceError{reasonRefused, fmt.Sprintf("another client changes the issuer of Certificate %s/%s after every write: find that client in metadata.managedFields and stop it", r.Namespace, r.Name)}, nil
+		return &sourceError{
+			reason: reasonRefused,
+			text:   fmt.Sprintf("another client changes the issuer of Certificate %s/%s after every write: find that client in metadata.managedFields and stop it", r.Namespace, r.Name),
+		}, nil
 	}
 	return r.problem(ctx, &have), nil
 }
@@ -76,8 +79,12 @@ func (r *Request) ensure(ctx context.Context) (*sourceError, error) {
 func (r *Request) certificate() *certmanager.Certificate {
 	lifetime := &metav1.Duration{Duration: r.Lifetimes.LeafLifetime}
 	c := &certmanager.Certificate{
-		TypeMeta:   metav1.TypeMeta{APIVersion: certmanager.SchemeGroupVersion.String(), Kind: certmanager.CertificateKind},
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Labels: map[string]string{registration.LabelManagedBy: registration.ManagedBy}},
+		TypeMeta: metav1.TypeMeta{APIVersion: certmanager.SchemeGroupVersion.String(), Kind: certmanager.CertificateKind},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.Namespace,
+			Name:      r.Name,
+			Labels:    map[string]string{registration.LabelManagedBy: registration.ManagedBy},
+		},
 		Spec: certmanager.CertificateSpec{
 			SecretName:  r.Name,
 			IssuerRef:   certmeta.IssuerReference{Group: r.Issuer.Group, Kind: r.Issuer.Kind, Name: r.Issuer.Name},
@@ -107,11 +114,16 @@ func (r *Request) apply(ctx context.Context, want *certmanager.Certificate) (*so
 	}
 	delete(fields, "status")
 	u := &unstructured.Unstructured{Object: fields}
-	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(registration.ManagedBy), client.ForceOwnership); err != nil {
+	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u),
+		client.FieldOwner(registration.ManagedBy), client.ForceOwnership); err != nil {
 		return r.explain(err)
 	}
 	r.applied = u.GetResourceVersion()
-	return &sourceError{reasonIssuing, fmt.Sprintf("Certificate %s/%s has just been written: cert-manager has not issued it yet", r.Namespace, r.Name)}, nil
+	return &sourceError{
+		reason: reasonIssuing,
+		text: fmt.Sprintf("Certificate %s/%s has just been written: cert-manager has not issued it yet",
+			r.Namespace, r.Name),
+	}, nil
 }
 
 // explain distinguishes problems that need a fix from transient errors.
@@ -119,9 +131,17 @@ func (r *Request) explain(err error) (*sourceError, error) {
 	about := fmt.Sprintf("Certificate %s/%s", r.Namespace, r.Name)
 	switch {
 	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
-		return &sourceError{reasonNotInstalled, "the API server has no resource Certificate of " + certmanager.SchemeGroupVersion.String() + ": install cert-manager, or remove the flag --cert-manager-issuer"}, nil
+		return &sourceError{
+			reason: reasonNotInstalled,
+			text: "the API server has no resource Certificate of " + certmanager.SchemeGroupVersion.String() +
+				": install cert-manager, or remove the flag --cert-manager-issuer",
+		}, nil
 	case apierrors.IsForbidden(err):
-		return &sourceError{reasonForbidden, "Ostiary may not write " + about + ": install the component certmanager, which grants this permission: " + singleLine(err.Error())}, nil
+		return &sourceError{
+			reason: reasonForbidden,
+			text: "Ostiary may not write " + about + ": install the component certmanager, which grants this permission: " +
+				singleLine(err.Error()),
+		}, nil
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
 		return &sourceError{reasonRefused, "the API server rejects " + about + ", correct the flags: " + singleLine(err.Error())}, nil
 	}
@@ -129,7 +149,12 @@ func (r *Request) explain(err error) (*sourceError, error) {
 }
 
 func (r *Request) reference() *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: certmanager.SchemeGroupVersion.String(), Kind: certmanager.CertificateKind, Namespace: r.Namespace, Name: r.Name}
+	return &corev1.ObjectReference{
+		APIVersion: certmanager.SchemeGroupVersion.String(),
+		Kind:       certmanager.CertificateKind,
+		Namespace:  r.Namespace,
+		Name:       r.Name,
+	}
 }
 
 // problem returns what cert-manager reports as the reason for not issuing; nil if

@@ -77,7 +77,11 @@ func (k *Rotator) readExternal(ctx context.Context) (*pki.ExternalCertificate, *
 	secret, err := k.get(ctx, name)
 	switch {
 	case apierrors.IsForbidden(err):
-		problem = &sourceError{reasonForbidden, fmt.Sprintf("Ostiary may not read Secret %s/%s: grant it get, list and watch on that Secret", k.options.Namespace, name)}
+		problem = &sourceError{
+			reason: reasonForbidden,
+			text: fmt.Sprintf("Ostiary may not read Secret %s/%s: grant it get, list and watch on that Secret",
+				k.options.Namespace, name),
+		}
 		return &pki.ExternalCertificate{Err: problem}, problem, nil
 	case err != nil:
 		return nil, nil, err

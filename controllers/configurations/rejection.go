@@ -38,7 +38,8 @@ func (t *term) resolveRejections(ctx context.Context, state *policies.State, all
 		}
 		for name, refusal := range causes {
 			for _, e := range state.Named([]string{name}) {
-				logr.FromContextOrDiscard(ctx).Info("the API server rejects policy", "policy", name, "generation", e.Policy.Generation, "error", refusal.Error())
+				logr.FromContextOrDiscard(ctx).Info("the API server rejects policy", "policy", name,
+					"generation", e.Policy.Generation, "error", refusal.Error())
 				t.Refusals.Add(e, apiMessage(refusal))
 			}
 		}

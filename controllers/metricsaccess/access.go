@@ -116,7 +116,8 @@ func (a *Access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if a.logRefusal.Allow() {
-		a.options.Log.Info("Rejected a request for metrics", "address", r.RemoteAddr, "code", refused.code, "reason", refused.message, "error", refused.err)
+		a.options.Log.Info("Rejected a request for metrics", "address", r.RemoteAddr, "code", refused.code,
+			"reason", refused.message, "error", refused.err)
 	}
 	header := w.Header()
 	switch refused.code {
@@ -219,6 +220,7 @@ func (a *Access) review(ctx context.Context, token string) (*refusal, error) {
 	if authorized.Status.Allowed && !authorized.Status.Denied {
 		return nil, nil
 	}
-	return &refusal{code: http.StatusForbidden, message: fmt.Sprintf("the user %q may not get the URL %s: bind the ClusterRole ostiary-metrics-reader",
-		truncate.Line(user.Username, maxText), Path)}, nil
+	return &refusal{code: http.StatusForbidden,
+		message: fmt.Sprintf("the user %q may not get the URL %s: bind the ClusterRole ostiary-metrics-reader",
+			truncate.Line(user.Username, maxText), Path)}, nil
 }

@@ -37,7 +37,12 @@ func NewMemory(budget *cachebudget.Budget, registerer prometheus.Registerer) *Me
 	if registerer != nil {
 		registerer.MustRegister(usage{budget})
 	}
-	return &Memory{budget: budget, lists: make(chan struct{}, maxLists), trees: unstructuredjson.NewMemory(maxTree), retryInterval: excludedInterval}
+	return &Memory{
+		budget:        budget,
+		lists:         make(chan struct{}, maxLists),
+		trees:         unstructuredjson.NewMemory(maxTree),
+		retryInterval: excludedInterval,
+	}
 }
 
 // item is an object that a store keeps, or one that is deleted.
@@ -93,5 +98,6 @@ func (u usage) Collect(out chan<- prometheus.Metric) {
 }
 
 func usageDesc() *prometheus.Desc {
-	return prometheus.NewDesc("ostiary_cache_bytes", "Estimated memory of cached objects that count in --max-cache-memory, by cache: params, native-params (of the audit) or plugin-objects.", []string{"cache"}, nil)
+	return prometheus.NewDesc("ostiary_cache_bytes",
+		"Estimated memory of cached objects that count in --max-cache-memory, by cache: params, native-params (of the audit) or plugin-objects.", []string{"cache"}, nil)
 }

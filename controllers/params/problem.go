@@ -70,7 +70,8 @@ func (w *watch) isTransient(err error) bool {
 // needsAction reports whether an error persists until an administrator fixes its
 // cause.
 func needsAction(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || errors.Is(err, errUnknownKind) || errors.Is(err, objects.ErrTooLarge)
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) ||
+		errors.Is(err, errUnknownKind) || errors.Is(err, objects.ErrTooLarge)
 }
 
 // problem returns the problem of the first step that failed; "" if none did.

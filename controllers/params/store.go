@@ -343,7 +343,8 @@ func (s *Store) Ready() error {
 }
 
 // Params implements policy.Params for whole objects.
-func (s *Store) Params(ctx context.Context, kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error) {
+func (s *Store) Params(ctx context.Context, kind *admissionregistrationv1.ParamKind,
+	ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error) {
 	if kind == nil || ref == nil {
 		return []runtime.Object{nil}, nil
 	}
@@ -368,7 +369,8 @@ func (s *Store) ReadParams(ctx context.Context, need policy.ParamNeed, namespace
 	if err := known.excess(need.Ref, namespace); err != nil {
 		return nil, err
 	}
-	found, err := generic.CollectParams(&need.Kind, known, known.scope, need.Ref, namespace, live{Interface: s.options.Client, ctx: ctx, watch: w}, known.mapper)
+	found, err := generic.CollectParams(&need.Kind, known, known.scope, need.Ref, namespace,
+		live{Interface: s.options.Client, ctx: ctx, watch: w}, known.mapper)
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,8 @@ func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 
 // page calls visit for each object of a page. It waits for other lists only after the API
 // server has answered, so that a server that does not answer delays no list of others.
-func (s *source) page(ctx context.Context, from objects.Collection, o metav1.ListOptions, visit func(*item) error) (metav1.ListMeta, error) {
+func (s *source) page(ctx context.Context, from objects.Collection, o metav1.ListOptions,
+	visit func(*item) error) (metav1.ListMeta, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	leave := func() {}

@@ -65,7 +65,8 @@ type policyDecoder struct {
 }
 
 // Decode implements runtime.Decoder.
-func (d policyDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (d policyDecoder) Decode(data []byte, defaults *schema.GroupVersionKind,
+	into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	decoded, kind, err := d.Serializer.Decode(data, defaults, into)
 	if err != nil {
 		return decoded, kind, err

@@ -84,7 +84,9 @@ func liveVersions(ctx context.Context, live client.Reader) (*metav1.PartialObjec
 		}
 		for i := range page.Items {
 			p := &page.Items[i]
-			all.Items = append(all.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID, Generation: p.Generation}})
+			all.Items = append(all.Items, metav1.PartialObjectMetadata{
+				ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID, Generation: p.Generation},
+			})
 		}
 		if all.ListMeta = page.ListMeta; all.Continue == "" {
 			return all, nil

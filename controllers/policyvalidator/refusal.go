@@ -30,7 +30,8 @@ func refusal(p *v1alpha1.WebhookPolicy, errs field.ErrorList) *metav1.Status {
 	if more := len(errs) - len(shown); more > 0 {
 		text := fmt.Sprintf("%d more problems were left out", more)
 		status.Message += "; " + text
-		status.Details.Causes = append(status.Details.Causes, metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec", Message: text})
+		status.Details.Causes = append(status.Details.Causes,
+			metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec", Message: text})
 	}
 	return &status
 }

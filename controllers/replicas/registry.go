@@ -115,9 +115,13 @@ func (g *Registry) observe(obj any) {
 		return // listed again
 	}
 	now := observedLease{
-		uid:      lease.UID,
-		version:  lease.ResourceVersion,
-		replica:  Replica{Name: cmp.Or(ptr.Deref(lease.Spec.HolderIdentity, ""), lease.Name), Report: report, Violations: lease.Annotations[annotationViolations]},
+		uid:     lease.UID,
+		version: lease.ResourceVersion,
+		replica: Replica{
+			Name:       cmp.Or(ptr.Deref(lease.Spec.HolderIdentity, ""), lease.Name),
+			Report:     report,
+			Violations: lease.Annotations[annotationViolations],
+		},
 		at:       g.now(),
 		duration: min(maxDuration, max(0, time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second)),
 	}

@@ -81,7 +81,8 @@ func pathOf(gv schema.GroupVersion) string {
 	return "apis/" + gv.Group + "/" + gv.Version
 }
 
-func (d *documents) read(ctx context.Context, gv schema.GroupVersion, from openapi.GroupVersionWithContext, now time.Time) (*typecheck.Document, error) {
+func (d *documents) read(ctx context.Context, gv schema.GroupVersion, from openapi.GroupVersionWithContext,
+	now time.Time) (*typecheck.Document, error) {
 	text, err := from.SchemaWithContext(ctx, runtime.ContentTypeJSON)
 	if err != nil {
 		return nil, fmt.Errorf("reading the OpenAPI document of %s: %w", gv, err)
@@ -91,7 +92,8 @@ func (d *documents) read(ctx context.Context, gv schema.GroupVersion, from opena
 		return nil, fmt.Errorf("reading the OpenAPI document of %s: %w", gv, err)
 	}
 	if d.kept[gv] == nil && len(d.kept) == maxDocuments {
-		oldest := slices.MinFunc(slices.Collect(maps.Keys(d.kept)), func(a, b schema.GroupVersion) int { return d.kept[a].used.Compare(d.kept[b].used) })
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(d.kept)),
+			func(a, b schema.GroupVersion) int { return d.kept[a].used.Compare(d.kept[b].used) })
 		delete(d.kept, oldest)
 	}
 	d.kept[gv] = &keptDocument{Document: parsed, url: from.ServerRelativeURL(), used: now}

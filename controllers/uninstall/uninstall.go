@@ -61,7 +61,8 @@ func Run(ctx context.Context, o Options) (removed int, err error) {
 }
 
 func (o Options) stop(ctx context.Context) error {
-	_, err := o.Client.AppsV1().Deployments(o.Namespace).Patch(ctx, o.Deployment, types.MergePatchType, []byte(`{"spec":{"replicas":0}}`), metav1.PatchOptions{}, "scale")
+	_, err := o.Client.AppsV1().Deployments(o.Namespace).Patch(ctx, o.Deployment, types.MergePatchType,
+		[]byte(`{"spec":{"replicas":0}}`), metav1.PatchOptions{}, "scale")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("scaling Deployment %s in namespace %s to 0: %w", o.Deployment, o.Namespace, err)
 	}
@@ -130,13 +131,15 @@ func (o Options) remove(ctx context.Context) (removed int, err error) {
 		return 0, fmt.Errorf("listing mutating configurations: %w", err)
 	}
 	for i := range validating.Items {
-		if err := registered.ValidatingWebhookConfigurations().Delete(ctx, validating.Items[i].Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := registered.ValidatingWebhookConfigurations().Delete(ctx, validating.Items[i].Name,
+			metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return removed, fmt.Errorf("deleting configuration %s: %w", validating.Items[i].Name, err)
 		}
 		removed++
 	}
 	for i := range mutating.Items {
-		if err := registered.MutatingWebhookConfigurations().Delete(ctx, mutating.Items[i].Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := registered.MutatingWebhookConfigurations().Delete(ctx, mutating.Items[i].Name,
+			metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return removed, fmt.Errorf("deleting configuration %s: %w", mutating.Items[i].Name, err)
 		}
 		removed++

@@ -54,7 +54,13 @@ func (e *eventSink) add(r *record, now time.Time) {
 	}
 	regarding := &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: r.Object.Namespace, Namespace: r.Object.Namespace}
 	if s.owner.Name != "" && s.owner.Kind != "Node" { // other owners of namespaced objects are in their namespace
-		regarding = &corev1.ObjectReference{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Name: s.owner.Name, Namespace: r.Object.Namespace, UID: types.UID(s.owner.UID)}
+		regarding = &corev1.ObjectReference{
+			APIVersion: s.owner.APIVersion,
+			Kind:       s.owner.Kind,
+			Name:       s.owner.Name,
+			Namespace:  r.Object.Namespace,
+			UID:        types.UID(s.owner.UID),
+		}
 	}
 	related := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "WebhookPolicy", Name: r.Policy}
 	e.recorder.Eventf(regarding, related, corev1.EventTypeWarning, ReasonViolation, actionOf(r.Decision), "%s", r.note())

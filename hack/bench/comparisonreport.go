@@ -32,10 +32,20 @@ func (c *comparison) budgets() []budget {
 	for _, callers := range c.callers {
 		s, unit := seat{bench.Ostiary, callers, latest}, "× native "+c.versions[latest]
 		if most.cpu > 0 && callers == manyCallers {
-			out = append(out, budget{what: fmt.Sprintf("added CPU, set %s, %d callers", c.pair.Name, callers), got: c.share(s, c.addedCPU), limit: most.cpu, unit: unit})
+			out = append(out, budget{
+				what:  fmt.Sprintf("added CPU, set %s, %d callers", c.pair.Name, callers),
+				got:   c.share(s, c.addedCPU),
+				limit: most.cpu,
+				unit:  unit,
+			})
 		}
 		if most.latency > 0 {
-			out = append(out, budget{what: fmt.Sprintf("added p50, set %s, %d callers", c.pair.Name, callers), got: c.share(s, c.added), limit: most.latency, unit: unit})
+			out = append(out, budget{
+				what:  fmt.Sprintf("added p50, set %s, %d callers", c.pair.Name, callers),
+				got:   c.share(s, c.added),
+				limit: most.latency,
+				unit:  unit,
+			})
 		}
 	}
 	if len(c.pair.Params) == manyParams {

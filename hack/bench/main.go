@@ -71,7 +71,8 @@ func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	known := []string{bench.A, bench.B, bench.C, bench.D, bench.R, bench.V, bench.Probes}
-	sets := flags.String("sets", strings.Join(known, ","), "sets of policies; with C the cold start is measured too, with P1000 only the time to enforcement; \"\" is none")
+	sets := flags.String("sets", strings.Join(known, ","),
+		"sets of policies; with C the cold start is measured too, with P1000 only the time to enforcement; \"\" is none")
 	compare := flags.String("compare", strings.Join(comparisons(), ","), "what is compared with the engine in the API server; \"\" is nothing")
 	flags.IntVar(&o.scale, "scale", 10_000, "how many policies are held at once to see what that costs; 0 is none")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each thing is measured; the median counts")
@@ -81,9 +82,11 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&o.check, "check", false, "fail when a budget is not met")
 	flags.Float64Var(&o.slack, "slack", 1, "by what factor a figure may exceed its budget before -check fails")
 	flags.StringVar(&o.manager, "manager", "bin/ostiary", "the manager's program")
-	flags.StringVar(&o.base, "base", "", "the program of another revision of the manager, which the CPU per request with the sets is compared with; \"\" is none")
+	flags.StringVar(&o.base, "base", "",
+		"the program of another revision of the manager, which the CPU per request with the sets is compared with; \"\" is none")
 	flags.StringVar(&o.out, "out", "", "a file for the report, as a page of the documents, instead of standard output")
-	flags.StringVar(&o.later, "later", "bin/k8s-1.37/kube-apiserver", "the kube-apiserver of a later version, which comparisons measure too; \"\" is none")
+	flags.StringVar(&o.later, "later", "bin/k8s-1.37/kube-apiserver",
+		"the kube-apiserver of a later version, which comparisons measure too; \"\" is none")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

@@ -56,7 +56,12 @@ func (r *report) budgets() []budget {
 	var out []budget
 	for _, l := range r.loads {
 		if most := ratioBudgets()[l.set]; most > 0 {
-			out = append(out, budget{what: "CPU per request, set " + l.set, got: l.ratio(kind{ostiary, bench.Good, maxCallers}), limit: most, unit: "× no-op"})
+			out = append(out, budget{
+				what:  "CPU per request, set " + l.set,
+				got:   l.ratio(kind{ostiary, bench.Good, maxCallers}),
+				limit: most,
+				unit:  "× no-op",
+			})
 		}
 		if l.set == bench.D {
 			out = append(out, budget{what: "peak memory, set D", got: l.after.peak, limit: memoryBudget, unit: "MiB"})
@@ -64,7 +69,12 @@ func (r *report) budgets() []budget {
 	}
 	if len(r.enforced) > 0 {
 		took := median(r.enforced, func(e enforcement) time.Duration { return e.last() - e.applied })
-		out = append(out, budget{what: "1,000 policies enforced after the last was applied", got: took.Seconds(), limit: enforcementBudget.Seconds(), unit: "s"})
+		out = append(out, budget{
+			what:  "1,000 policies enforced after the last was applied",
+			got:   took.Seconds(),
+			limit: enforcementBudget.Seconds(),
+			unit:  "s",
+		})
 	}
 	if len(r.cold) > 0 {
 		wrong := 0
@@ -145,7 +155,8 @@ func (r *report) write(out io.Writer, file string) error {
 
 func (r *report) print(out io.Writer) {
 	fmt.Fprintf(out, "Ostiary %s, Kubernetes %s, %d processors, %s, %s/%s, %s; medians of %d rounds of %s.\n",
-		r.commit, strings.Join(r.versions, " and "), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, r.date.Format(time.DateOnly), r.rounds(), r.duration)
+		r.commit, strings.Join(r.versions, " and "), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH,
+		r.date.Format(time.DateOnly), r.rounds(), r.duration)
 	if len(r.loads) > 0 {
 		r.printLoads(out)
 		r.printMemory(out)
@@ -193,26 +204,47 @@ func (r *report) printLoads(out io.Writer) {
 }
 
 func (r *report) printMemory(out io.Writer) {
-	t := table{"## Memory, MiB", []string{"set", "types checked, s after Ready", "all enforced", "after the load", "peak", "no-op after the load"}, nil}
+	t := table{
+		title: "## Memory, MiB",
+		columns: []string{
+			"set", "types checked, s after Ready", "all enforced", "after the load", "peak", "no-op after the load",
+		},
+	}
 	for _, l := range r.loads {
-		t.add(l.set, seconds(l.checked), fmt.Sprintf("%.0f", l.idle.now), fmt.Sprintf("%.0f", l.after.now), fmt.Sprintf("%.0f", l.after.peak), fmt.Sprintf("%.0f", l.noop.now))
+		t.add(l.set, seconds(l.checked), fmt.Sprintf("%.0f", l.idle.now), fmt.Sprintf("%.0f", l.after.now),
+			fmt.Sprintf("%.0f", l.after.peak), fmt.Sprintf("%.0f", l.noop.now))
 	}
 	t.print(out)
 }
 
 func (r *report) printEnforcement(out io.Writer) {
-	t := table{"## From apply to enforced, s", []string{"round", "policies", "all applied", "first probe enforced", "half of them", "last", "last, after all were applied", "all Ready"}, nil}
+	t := table{
+		title: "## From apply to enforced, s",
+		columns: []string{
+			"round", "policies", "all applied", "first probe enforced", "half of them", "last", "last, after all were applied",
+			"all Ready",
+		},
+	}
 	for i, e := range r.enforced {
 		sorted := slices.Sorted(slices.Values(e.enforced))
-		t.add(fmt.Sprint(i+1), fmt.Sprint(e.policies), seconds(e.applied), seconds(sorted[0]), seconds(sorted[len(sorted)/2]), seconds(e.last()), seconds(e.last()-e.applied), seconds(e.ready))
+		t.add(fmt.Sprint(i+1), fmt.Sprint(e.policies), seconds(e.applied), seconds(sorted[0]),
+			seconds(sorted[len(sorted)/2]), seconds(e.last()), seconds(e.last()-e.applied), seconds(e.ready))
 	}
 	t.print(out)
 }
 
 func (r *report) printCold(out io.Writer) {
-	t := table{"## Cold start, set C", []string{"round", "ready s", "all enforced s", "wrong before ready", "wrong after", "partial", "complete", "503", "other", "no connection"}, nil}
+	t := table{
+		title: "## Cold start, set C",
+		columns: []string{
+			"round", "ready s", "all enforced s", "wrong before ready", "wrong after", "partial", "complete", "503", "other",
+			"no connection",
+		},
+	}
 	for i, c := range r.cold {
-		t.add(fmt.Sprint(i+1), seconds(c.ready), seconds(c.enforced), fmt.Sprint(c.wrongBefore), fmt.Sprint(c.wrongAfter), fmt.Sprint(c.partial), fmt.Sprint(c.complete), fmt.Sprint(c.unavailable), fmt.Sprint(c.failed), fmt.Sprint(c.noConnection))
+		t.add(fmt.Sprint(i+1), seconds(c.ready), seconds(c.enforced), fmt.Sprint(c.wrongBefore), fmt.Sprint(c.wrongAfter),
+			fmt.Sprint(c.partial), fmt.Sprint(c.complete), fmt.Sprint(c.unavailable), fmt.Sprint(c.failed),
+			fmt.Sprint(c.noConnection))
 	}
 	t.print(out)
 }

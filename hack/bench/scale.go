@@ -67,7 +67,9 @@ func (w *world) measureScale(ctx context.Context, count int) (*scale, error) {
 	if err := w.prepareScale(ctx); err != nil {
 		return nil, err
 	}
-	for _, part := range []func(context.Context, *scale) error{w.applyMany, w.countClients, w.restAfter, w.restartMany, w.restAfter, w.changeSome} {
+	for _, part := range []func(context.Context, *scale) error{
+		w.applyMany, w.countClients, w.restAfter, w.restartMany, w.restAfter, w.changeSome,
+	} {
 		if err := part(ctx, s); err != nil {
 			return nil, fmt.Errorf("with %d policies: %w", count, err)
 		}
@@ -327,7 +329,8 @@ func (s *scale) print(out io.Writer) {
 	t.add("memory after it and a rest, MiB (peak)", fmt.Sprintf("%.0f (%.0f)", s.atRest.now, s.atRest.peak))
 	t.add("writes at rest, twice "+scaleRest.String()+", and in the restart", fmt.Sprint(s.writes))
 	t.add("one change enforced, s: p50, p99, most", strings.Join([]string{
-		fmt.Sprintf("%.2f", s.changes[len(s.changes)/2].Seconds()), fmt.Sprintf("%.2f", s.p99().Seconds()), fmt.Sprintf("%.2f", s.changes[len(s.changes)-1].Seconds()),
+		fmt.Sprintf("%.2f", s.changes[len(s.changes)/2].Seconds()), fmt.Sprintf("%.2f", s.p99().Seconds()),
+		fmt.Sprintf("%.2f", s.changes[len(s.changes)-1].Seconds()),
 	}, ", "))
 	t.add("CPU of the manager for a change, s", fmt.Sprintf("%.2f", s.changeCPU.Seconds()))
 	t.print(out)

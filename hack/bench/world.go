@@ -181,7 +181,10 @@ func (w *world) install(ctx context.Context) error {
 	}
 	config := w.cp.Config()
 	config.WarningHandler = rest.NoWarnings{}
-	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{"config/crd/bases"}, ErrorIfPathMissing: true}); err != nil {
+	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{
+		Paths:              []string{"config/crd/bases"},
+		ErrorIfPathMissing: true,
+	}); err != nil {
 		return fmt.Errorf("installing the CustomResourceDefinition: %w", err)
 	}
 	var err error
@@ -306,7 +309,8 @@ func (w *world) await(ctx context.Context, every time.Duration, what string, rea
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting until %s: %w\nThe manager's log ends with:\n%s", what, errors.Join(context.Cause(ctx), err), w.manager.LogTail())
+			return fmt.Errorf("waiting until %s: %w\nThe manager's log ends with:\n%s", what,
+				errors.Join(context.Cause(ctx), err), w.manager.LogTail())
 		case <-w.manager.Done():
 			return fmt.Errorf("waiting until %s: the manager ended by itself; its log ends with:\n%s", what, w.manager.LogTail())
 		case <-time.After(every):

@@ -58,13 +58,19 @@ func (k *supervisor) describe() error {
 		probe string
 	}{
 		// The ports are in the node's network namespace, so all are free.
-		containerd:       {[]string{"--config=" + k.file("containerd.toml")}, "http://127.0.0.1:1338/v1/metrics"},
-		"kube-scheduler": {[]string{"--kubeconfig=" + kubeconfigs["kube-scheduler"], "--leader-elect=false", "--bind-address=127.0.0.1", "--tls-cert-file=" + cert, "--tls-private-key-file=" + key}, "https://127.0.0.1:10259/healthz"},
-		"kube-proxy":     {[]string{"--config=" + k.file("kube-proxy.yaml")}, "http://127.0.0.1:10256/healthz"},
-		kubelet: {[]string{
+		containerd: {args: []string{"--config=" + k.file("containerd.toml")}, probe: "http://127.0.0.1:1338/v1/metrics"},
+		"kube-scheduler": {
+			args: []string{
+				"--kubeconfig=" + kubeconfigs["kube-scheduler"], "--leader-elect=false", "--bind-address=127.0.0.1",
+				"--tls-cert-file=" + cert, "--tls-private-key-file=" + key,
+			},
+			probe: "https://127.0.0.1:10259/healthz",
+		},
+		"kube-proxy": {args: []string{"--config=" + k.file("kube-proxy.yaml")}, probe: "http://127.0.0.1:10256/healthz"},
+		kubelet: {args: []string{
 			"--config=" + k.file("kubelet.yaml"), "--kubeconfig=" + kubeconfigs[kubelet], "--root-dir=" + kubeletFolder,
 			"--hostname-override=" + nodeName, "--node-ip=" + k.address,
-		}, "http://127.0.0.1:10248/healthz"},
+		}, probe: "http://127.0.0.1:10248/healthz"},
 	} {
 		k.programs[name] = controlplane.Program{
 			Name: name, Path: paths[name],

@@ -14,7 +14,8 @@ import (
 func matchResources(at, who string) []amendment {
 	lists := at + ".(resourceRules|excludeResourceRules)"
 	return slices.Concat([]amendment{
-		{at: at + ".excludeResourceRules", maxItems: maxRules, description: `excludeResourceRules exclude operations on resources from ` + who + `, even if
+		{at: at + ".excludeResourceRules", maxItems: maxRules,
+			description: `excludeResourceRules exclude operations on resources from ` + who + `, even if
 resourceRules match them. At most 100.`},
 		{at: lists + "[]", required: []string{"apiGroups", "apiVersions", "operations", "resources"},
 			description: "A rule matches a request that matches each of its fields."},
@@ -128,7 +129,8 @@ func selector(at string) []amendment {
 			rules: []apiextensionsv1.ValidationRule{
 				rule(".values", required, `!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)`,
 					"add at least one value: the operators In and NotIn need them"),
-				rule(".values", apiextensionsv1.FieldValueForbidden, `!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0`,
+				rule(".values", apiextensionsv1.FieldValueForbidden,
+					`!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0`,
 					"remove values: the operators Exists and DoesNotExist take none"),
 			}},
 		{at: at + ".matchExpressions[].key", maxLength: maxQualifiedName, description: "key is the key of the label."},

@@ -88,7 +88,10 @@ func steps() []step {
 		want: outcome{
 			exit:   1,
 			prefix: "The pods \"denied\" is invalid: ",
-			parts:  []string{"WebhookPolicy '" + privileged + "' with binding 'learn' denied request", ": run the containers without securityContext.privileged"},
+			parts: []string{
+				"WebhookPolicy '" + privileged + "' with binding 'learn' denied request",
+				": run the containers without securityContext.privileged",
+			},
 		},
 		result: "denied",
 	}}

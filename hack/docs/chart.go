@@ -267,7 +267,8 @@ func writeRows(b *strings.Builder, schema *object, path string) error {
 		if !isDefault && !strings.HasPrefix(path, "manager.") {
 			example = ""
 		}
-		fmt.Fprintf(b, "| `%s%s` | %s | %s | %s |\n", path, name, value.text("type"), quoted(cell(example)), cell(text(value.text("description"))))
+		fmt.Fprintf(b, "| `%s%s` | %s | %s | %s |\n", path, name, value.text("type"), quoted(cell(example)),
+			cell(text(value.text("description"))))
 	}
 	return nil
 }

@@ -132,7 +132,8 @@ func readLibrary(root fs.FS) ([]policyCategory, error) {
 			byName[p.category] = c
 		}
 		if p.annotation("category") != c.title {
-			return nil, fmt.Errorf("reading %s: its annotation category is %q, and that of others in the folder %q", name, p.annotation("category"), c.title)
+			return nil, fmt.Errorf("reading %s: its annotation category is %q, and that of others in the folder %q", name,
+				p.annotation("category"), c.title)
 		}
 		c.policies = append(c.policies, p)
 	}

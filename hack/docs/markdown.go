@@ -105,7 +105,8 @@ func row(name string, node schema, required bool) string {
 			description += " Rejected with \u201c" + text(r.Message) + "\u201d."
 		}
 	}
-	return fmt.Sprintf("| %s | %s | %s |\n", shown, cell(strings.Join(slices.Concat([]string{typeName(node)}, limits(node)), "; ")), cell(description))
+	return fmt.Sprintf("| %s | %s | %s |\n", shown,
+		cell(strings.Join(slices.Concat([]string{typeName(node)}, limits(node)), "; ")), cell(description))
 }
 
 // typeName returns the readable type of a field.

@@ -43,7 +43,11 @@ func editorSchema(definition []byte) (string, error) {
 	if properties, ok := tree["properties"].(map[string]any); ok {
 		properties["apiVersion"] = map[string]any{"const": crd.Spec.Group + "/" + crd.Spec.Versions[0].Name}
 		properties["kind"] = map[string]any{"const": crd.Spec.Names.Kind}
-		properties["metadata"] = map[string]any{"type": "object", "required": []any{"name"}, "properties": map[string]any{"name": map[string]any{"type": "string", "minLength": 1}}}
+		properties["metadata"] = map[string]any{
+			"type":       "object",
+			"required":   []any{"name"},
+			"properties": map[string]any{"name": map[string]any{"type": "string", "minLength": 1}},
+		}
 	}
 	out, err := json.MarshalIndent(tree, "", "  ")
 	return string(out) + "\n", err

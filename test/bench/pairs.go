@@ -176,15 +176,21 @@ const bindingsOfOne = 64
 // WebhookPolicy holds its bindings, of which there can be 100, so that many of
 // them are those of several policies.
 func BindingsPair(count int, namespace string) *Pair {
-	p := &Pair{Name: fmt.Sprintf("%d bindings", count), Policies: (count + bindingsOfOne - 1) / bindingsOfOne, Pod: Good, Params: params(count, namespace)}
+	p := &Pair{
+		Name:     fmt.Sprintf("%d bindings", count),
+		Policies: (count + bindingsOfOne - 1) / bindingsOfOne,
+		Pod:      Good,
+		Params:   params(count, namespace),
+	}
 	for some := range slices.Chunk(p.Params, bindingsOfOne) {
 		ours := readingParams(fmt.Sprintf("bindings-%d", len(p.Ostiary)))
 		deny := ours.Spec.Bindings[0].ValidationActions
 		ours.Spec.Bindings = nil
 		for _, param := range some {
-			ours.Spec.Bindings = append(ours.Spec.Bindings, v1alpha1.Binding{Name: param.Name, ValidationActions: deny, ParamRef: &admissionregistrationv1.ParamRef{
-				Name: param.Name, Namespace: namespace, ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
-			}})
+			ours.Spec.Bindings = append(ours.Spec.Bindings,
+				v1alpha1.Binding{Name: param.Name, ValidationActions: deny, ParamRef: &admissionregistrationv1.ParamRef{
+					Name: param.Name, Namespace: namespace, ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
+				}})
 		}
 		p.Ostiary = append(p.Ostiary, ours)
 		p.Native = append(p.Native, validating(ours)...)
@@ -280,10 +286,11 @@ func validating(p *v1alpha1.WebhookPolicy) []client.Object {
 	match := p.Spec.MatchConstraints.DeepCopy()
 	match.NamespaceSelector = nil // the bindings'
 	out := []client.Object{
-		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			ParamKind: p.Spec.ParamKind, MatchConstraints: match, MatchConditions: p.Spec.MatchConditions,
-			Variables: p.Spec.Variables, Validations: p.Spec.NativeValidations(), FailurePolicy: p.Spec.FailurePolicy,
-		}},
+		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name},
+			Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+				ParamKind: p.Spec.ParamKind, MatchConstraints: match, MatchConditions: p.Spec.MatchConditions,
+				Variables: p.Spec.Variables, Validations: p.Spec.NativeValidations(), FailurePolicy: p.Spec.FailurePolicy,
+			}},
 	}
 	for i, b := range p.Spec.Bindings {
 		name := p.Name
@@ -307,9 +314,10 @@ func mutating(p *v1alpha1.WebhookPolicy) []client.Object {
 			MatchConstraints: p.Spec.MatchConstraints.DeepCopy(), Mutations: p.Spec.Mutations,
 			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
 		}},
-		&admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
-			PolicyName: p.Name, MatchResources: inNamespaceOf(Native),
-		}},
+		&admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta,
+			Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
+				PolicyName: p.Name, MatchResources: inNamespaceOf(Native),
+			}},
 	}
 }
 
@@ -345,7 +353,9 @@ func WithVariables(policies []*v1alpha1.WebhookPolicy) []*v1alpha1.WebhookPolicy
 			{Name: "probe", Expression: fmt.Sprintf("variables.labels[?'probe'].orValue('none-%d')", i)},
 			{Name: "forbidden", Expression: fmt.Sprintf("'p%d'", i)},
 		}
-		p.Spec.Validations = []v1alpha1.Validation{{Expression: "variables.probe != variables.forbidden", Message: fmt.Sprintf("label probe must not be p%d", i)}}
+		p.Spec.Validations = []v1alpha1.Validation{
+			{Expression: "variables.probe != variables.forbidden", Message: fmt.Sprintf("label probe must not be p%d", i)},
+		}
 		policies[i] = p
 	}
 	return policies

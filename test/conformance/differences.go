@@ -277,7 +277,8 @@ func severalAudited(c *comparison) bool {
 func (c *comparison) notedByBoth(sameBindings bool) bool {
 	return !slices.ContainsFunc(c.native.Failures, func(f Failure) bool {
 		return !slices.ContainsFunc(c.ours.Failures, func(o Failure) bool {
-			return o.Message == f.Message && o.Policy == f.Policy && o.ExpressionIndex == f.ExpressionIndex && (o.Binding == f.Binding || !sameBindings)
+			return o.Message == f.Message && o.Policy == f.Policy && o.ExpressionIndex == f.ExpressionIndex &&
+				(o.Binding == f.Binding || !sameBindings)
 		})
 	})
 }
@@ -300,7 +301,8 @@ func manyAudited(c *comparison) bool {
 // variablesInConditions: the API server refuses matchConditions that use
 // variables, although its engine could evaluate them.
 func variablesInConditions(p *placed, engine, message string) bool {
-	return engine == "native" && strings.Contains(message, "].expression") && strings.Contains(message, "undeclared reference to 'variables'") &&
+	return engine == "native" && strings.Contains(message, "].expression") && strings.Contains(message,
+		"undeclared reference to 'variables'") &&
 		slices.ContainsFunc(p.policies, func(w *v1alpha1.WebhookPolicy) bool {
 			return slices.ContainsFunc(w.Spec.MatchConditions, func(m admissionregistrationv1.MatchCondition) bool {
 				return strings.Contains(m.Expression, "variables.")

@@ -55,10 +55,12 @@ func duplicates(c *comparison) bool {
 // invalidResults: the native engine answers 500 without the policy's name and
 // whatever failurePolicy says; Ostiary takes it for an error of the mutation.
 func invalidResults(c *comparison) bool {
-	if c.native.Code != http.StatusInternalServerError || c.native.Reason != "InternalError" || !strings.HasPrefix(c.native.Message, "Internal error occurred: ") {
+	if c.native.Code != http.StatusInternalServerError || c.native.Reason != "InternalError" ||
+		!strings.HasPrefix(c.native.Message, "Internal error occurred: ") {
 		return false
 	}
-	refused := c.ours.Code == http.StatusForbidden && c.ours.Reason == "Invalid" && strings.Contains(c.ours.Message, ": the result is no valid ")
+	refused := c.ours.Code == http.StatusForbidden && c.ours.Reason == "Invalid" && strings.Contains(c.ours.Message,
+		": the result is no valid ")
 	ignored := c.of.anyPolicy(func(p *v1alpha1.WebhookPolicy) bool {
 		return p.Spec.Mutates() && ignores(p)
 	})

@@ -78,7 +78,8 @@ func (e *engine) install(ctx context.Context, batch int, policies []*v1alpha1.We
 
 // createPolicy creates all that an engine has for a policy, until the API
 // server refuses some of it.
-func (e *engine) createPolicy(ctx context.Context, p *v1alpha1.WebhookPolicy) (created []*unstructured.Unstructured, refusal string, err error) {
+func (e *engine) createPolicy(ctx context.Context,
+	p *v1alpha1.WebhookPolicy) (created []*unstructured.Unstructured, refusal string, err error) {
 	objects, err := e.objects(p)
 	if err != nil {
 		return nil, "", err
@@ -168,7 +169,9 @@ func nativeMarkers(batch int) ([]*unstructured.Unstructured, error) {
 	mutating.Spec.Validations = nil
 	mutating.Spec.Mutations = []admissionregistrationv1.Mutation{{
 		PatchType: admissionregistrationv1.PatchTypeJSONPatch,
-		JSONPatch: &admissionregistrationv1.JSONPatch{Expression: `[JSONPatch{op: "add", path: "/data", value: {"marker": "` + markerText(batch) + `"}}]`},
+		JSONPatch: &admissionregistrationv1.JSONPatch{
+			Expression: `[JSONPatch{op: "add", path: "/data", value: {"marker": "` + markerText(batch) + `"}}]`,
+		},
 	}}
 	first, err := nativeObjects(validating)
 	if err != nil {
@@ -289,15 +292,17 @@ func webhookMarkers(batch int) ([]*unstructured.Unstructured, error) {
 		&admissionregistrationv1.MutatingWebhookConfiguration{
 			TypeMeta: typeOf("MutatingWebhookConfiguration"), ObjectMeta: metav1.ObjectMeta{Name: name},
 			Webhooks: []admissionregistrationv1.MutatingWebhook{{
-				Name: name + ".marker.test", ClientConfig: noServer(batch), Rules: markerRules(), NamespaceSelector: markerMatch(mutatingMarker).NamespaceSelector,
-				SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+				Name: name + ".marker.test", ClientConfig: noServer(batch), Rules: markerRules(),
+				NamespaceSelector: markerMatch(mutatingMarker).NamespaceSelector,
+				SideEffects:       new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 			}},
 		},
 		&admissionregistrationv1.ValidatingWebhookConfiguration{
 			TypeMeta: typeOf("ValidatingWebhookConfiguration"), ObjectMeta: metav1.ObjectMeta{Name: name},
 			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-				Name: name + ".marker.test", ClientConfig: noServer(batch), Rules: markerRules(), NamespaceSelector: markerMatch(validatingMarker).NamespaceSelector,
-				SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+				Name: name + ".marker.test", ClientConfig: noServer(batch), Rules: markerRules(),
+				NamespaceSelector: markerMatch(validatingMarker).NamespaceSelector,
+				SideEffects:       new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 			}},
 		},
 	}

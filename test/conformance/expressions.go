@@ -41,12 +41,15 @@ func (e expressions) text(depth int) string {
 	}
 	all := []string{
 		`"u"`, `""`, `" a b "`, `"l1\nl2"`, "request.operation", "request.name", "request.namespace", "request.userInfo.username",
-		"request.kind.kind", "request.kind.version", "request.subResource", "request.requestSubResource", "request.resource.version", "request.resource.resource",
+		"request.kind.kind", "request.kind.version", "request.subResource", "request.requestSubResource",
+		"request.resource.version", "request.resource.resource",
 		"request.requestKind.version", "request.requestResource.version", "string(request.options.kind)", "string(object.metadata.name)",
 		"string(object.metadata.labels.team)", "string(oldObject.metadata.labels.team)", "string(object.kind)", "string(object.apiVersion)",
 		"namespaceObject.metadata.name", `namespaceObject.metadata.labels["tier"]`, "namespaceObject.metadata.labels.?tier.orValue('none')",
-		"string(object.metadata.?generateName.orValue('none'))", "string(object.absent)", `request.userInfo.groups.join("/")`, "string(has(request.dryRun))",
-		`"u".replace("u", "i")`, `["b", "a"].join("-")`, `string(quantity("1k").asInteger())`, "string(type(object))", "string(type(object.spec.ratio))",
+		"string(object.metadata.?generateName.orValue('none'))", "string(object.absent)",
+		`request.userInfo.groups.join("/")`, "string(has(request.dryRun))",
+		`"u".replace("u", "i")`, `["b", "a"].join("-")`, `string(quantity("1k").asInteger())`, "string(type(object))",
+		"string(type(object.spec.ratio))",
 	}
 	all = append(all, e.target.texts...)
 	if e.chance(4) {
@@ -54,7 +57,8 @@ func (e expressions) text(depth int) string {
 	}
 	all = append(all, e.variablesOf('t')...)
 	if e.params != nil {
-		all = append(all, "string(params.metadata.name)", "string(params.data.team)", "string(params.spec.allowed[0])", "string(params.kind)", "string(params == null)")
+		all = append(all, "string(params.metadata.name)", "string(params.data.team)", "string(params.spec.allowed[0])",
+			"string(params.kind)", "string(params == null)")
 	}
 	return pick(e.author, all...)
 }
@@ -70,7 +74,8 @@ func (e expressions) number(depth int) string {
 	}
 	all := []string{
 		"0", "1", "3", "int(object.spec.replicas)", "object.metadata.labels.size()", "int(request.options.gracePeriodSeconds)",
-		"size(request.userInfo.groups)", "9223372036854775807", "int(oldObject.spec.replicas)", "size(request.name)", "int('12')", "int(object.spec.absent)",
+		"size(request.userInfo.groups)", "9223372036854775807", "int(oldObject.spec.replicas)", "size(request.name)",
+		"int('12')", "int(object.spec.absent)",
 	}
 	all = append(all, e.target.numbers...)
 	if e.chance(4) {
@@ -97,8 +102,10 @@ func (e expressions) truth(depth int) string {
 		)
 	}
 	all := []string{
-		"true", "false", "false", "object == null", "oldObject != null", "namespaceObject == null", "has(object.metadata.labels.team)", "request.dryRun",
-		"object == oldObject", "object.absent == 1", "has(request.options.fieldManager)", "has(object.absent)", "object.metadata.labels.team == 'shop'",
+		"true", "false", "false", "object == null", "oldObject != null", "namespaceObject == null",
+		"has(object.metadata.labels.team)", "request.dryRun",
+		"object == oldObject", "object.absent == 1", "has(request.options.fieldManager)", "has(object.absent)",
+		"object.metadata.labels.team == 'shop'",
 		"'devs' in request.userInfo.groups", "type(object.spec.replicas) == int", "namespaceObject.spec.finalizers == ['kubernetes']",
 		"request.operation in ['CREATE', 'CONNECT']", "has(request.userInfo.extra.scopes)", "object.?metadata.?labels[?'team'].hasValue()",
 		"has(object.metadata.annotations)", "object.metadata == oldObject.metadata", "has(request.subResource)", "has(request.name)",
@@ -109,7 +116,8 @@ func (e expressions) truth(depth int) string {
 	}
 	all = append(all, e.variablesOf('b')...)
 	if e.params != nil {
-		all = append(all, "params == null", "has(params.data)", "params.data.team == 'shop'", "'red' in params.spec.allowed", "int(params.spec.max) > 2")
+		all = append(all, "params == null", "has(params.data)", "params.data.team == 'shop'",
+			"'red' in params.spec.allowed", "int(params.spec.max) > 2")
 	}
 	if !e.noAuthorizer && e.chance(3) {
 		all = append(all, authorizations()...)
@@ -121,27 +129,35 @@ func (e expressions) truth(depth int) string {
 // optional, and in some functions.
 func optionalTexts() []string {
 	return []string{
-		`string(object.metadata.name.orValue("u"))`, `string(object.metadata.labels.team.orValue("u"))`, `string(object.?metadata.labels.?team.orValue("u"))`,
-		`string(oldObject.?metadata.name.orValue("u"))`, `string(oldObject.orValue("u"))`, `string(dyn(object.metadata.name.or(optional.of("u"))))`,
+		`string(object.metadata.name.orValue("u"))`, `string(object.metadata.labels.team.orValue("u"))`,
+		`string(object.?metadata.labels.?team.orValue("u"))`,
+		`string(oldObject.?metadata.name.orValue("u"))`, `string(oldObject.orValue("u"))`,
+		`string(dyn(object.metadata.name.or(optional.of("u"))))`,
 		`object.?absent.or(object.metadata.?name).orValue("u")`, `object.?metadata.optMap(m, string(m.name)).orValue("u")`,
-		`string(object.metadata.labels.map(k, k.orValue("u")).exists(k, k == "team"))`, `string(object.metadata.?labels.optFlatMap(l, l[?"team"]).orValue("u"))`,
+		`string(object.metadata.labels.map(k, k.orValue("u")).exists(k, k == "team"))`,
+		`string(object.metadata.?labels.optFlatMap(l, l[?"team"]).orValue("u"))`,
 	}
 }
 
 func optionalNumbers() []string {
 	return []string{
-		"int(object.spec.replicas.orValue(3))", "int(object.?spec.?replicas.orValue(3))", "int(object.spec.?absent.orValue('7'))", "[1, 2].first().orValue(3)",
-		"lists.range(-1).size()", "lists.range(2).size()", "duration(object.spec.replicas).getSeconds()", "object.metadata.labels.orValue({}).size()",
+		"int(object.spec.replicas.orValue(3))", "int(object.?spec.?replicas.orValue(3))",
+		"int(object.spec.?absent.orValue('7'))", "[1, 2].first().orValue(3)",
+		"lists.range(-1).size()", "lists.range(2).size()", "duration(object.spec.replicas).getSeconds()",
+		"object.metadata.labels.orValue({}).size()",
 		"optional.unwrap([optional.of(1), optional.none()]).size()",
 	}
 }
 
 func optionalTruths() []string {
 	return []string{
-		"dyn(object.spec.orValue(null)) == null", "object.?absent.orValue(null) == null", "null == object.absent", "oldObject == null", "object.metadata != null",
-		"dyn(object.?metadata) == null", "object.spec.replicas != null", "[null] == [oldObject]", "{'a': null} == {'a': object}", "null in [object.spec]",
+		"dyn(object.spec.orValue(null)) == null", "object.?absent.orValue(null) == null", "null == object.absent",
+		"oldObject == null", "object.metadata != null",
+		"dyn(object.?metadata) == null", "object.spec.replicas != null", "[null] == [oldObject]",
+		"{'a': null} == {'a': object}", "null in [object.spec]",
 		"object.?spec == optional.none()", "optional.ofNonZeroValue(request.name).hasValue()",
-		"object.?absent.value() == 1", "object.metadata.hasValue()", "has(object.?metadata.name)", "type(null) == type(oldObject)", "object.spec.or(object.?metadata).hasValue()",
+		"object.?absent.value() == 1", "object.metadata.hasValue()", "has(object.?metadata.name)",
+		"type(null) == type(oldObject)", "object.spec.or(object.?metadata).hasValue()",
 	}
 }
 

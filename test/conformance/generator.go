@@ -84,7 +84,10 @@ func (a author) spec(t target) v1alpha1.WebhookPolicySpec {
 	conditions := e
 	conditions.variables = nil // the API server refuses them there
 	for i := range max(0, a.IntN(6)-3) {
-		s.MatchConditions = append(s.MatchConditions, admissionregistrationv1.MatchCondition{Name: fmt.Sprintf("c%d", i), Expression: pick(a, "true", conditions.truth(1), conditions.truth(2))})
+		s.MatchConditions = append(s.MatchConditions, admissionregistrationv1.MatchCondition{
+			Name:       fmt.Sprintf("c%d", i),
+			Expression: pick(a, "true", conditions.truth(1), conditions.truth(2)),
+		})
 	}
 	mutates := a.chance(3)
 	if mutates {
@@ -180,7 +183,9 @@ func (a author) match(t target, ofBinding bool) *admissionregistrationv1.MatchRe
 	}
 	if a.chance(6) {
 		r := a.rule(t)
-		r.Operations = []admissionregistrationv1.OperationType{pick(a, admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete)}
+		r.Operations = []admissionregistrationv1.OperationType{
+			pick(a, admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
+		}
 		m.ExcludeResourceRules = append(m.ExcludeResourceRules, r)
 	}
 	if a.chance(3) {
@@ -200,7 +205,11 @@ func (a author) selector(key string, values ...string) *metav1.LabelSelector {
 		&metav1.LabelSelector{},
 		&metav1.LabelSelector{MatchLabels: map[string]string{key: pick(a, values...)}},
 		&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: metav1.LabelSelectorOpExists}}},
-		&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: metav1.LabelSelectorOpNotIn, Values: values[:1]}}},
+		&metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: key, Operator: metav1.LabelSelectorOpNotIn, Values: values[:1]},
+			},
+		},
 	)
 }
 
@@ -223,7 +232,10 @@ func (a author) rule(t target) admissionregistrationv1.NamedRuleWithOperations {
 		r.Operations = pick(a,
 			[]admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 			[]admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
-			[]admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete, admissionregistrationv1.Connect},
+			[]admissionregistrationv1.OperationType{
+				admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete,
+				admissionregistrationv1.Connect,
+			},
 		)
 	}
 	if a.chance(6) {
@@ -236,7 +248,8 @@ func (a author) paramKind(t target) *admissionregistrationv1.ParamKind {
 	if t.cluster || a.chance(4) {
 		return &admissionregistrationv1.ParamKind{APIVersion: "conformance.test/v1", Kind: "Zone"}
 	}
-	return pick(a, &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}, &admissionregistrationv1.ParamKind{APIVersion: "conformance.test/v1", Kind: "Limit"})
+	return pick(a, &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
+		&admissionregistrationv1.ParamKind{APIVersion: "conformance.test/v1", Kind: "Limit"})
 }
 
 func (a author) bindings(t target, kind *admissionregistrationv1.ParamKind) []v1alpha1.Binding {
@@ -245,7 +258,8 @@ func (a author) bindings(t target, kind *admissionregistrationv1.ParamKind) []v1
 	}
 	all := [][]admissionregistrationv1.ValidationAction{
 		{admissionregistrationv1.Deny}, {admissionregistrationv1.Deny}, {admissionregistrationv1.Deny, admissionregistrationv1.Audit},
-		{admissionregistrationv1.Warn}, {admissionregistrationv1.Audit}, {admissionregistrationv1.Audit}, {admissionregistrationv1.Warn, admissionregistrationv1.Audit},
+		{admissionregistrationv1.Warn}, {admissionregistrationv1.Audit}, {admissionregistrationv1.Audit},
+		{admissionregistrationv1.Warn, admissionregistrationv1.Audit},
 	}
 	var out []v1alpha1.Binding
 	for i := range 1 + max(0, a.IntN(5)-2) {

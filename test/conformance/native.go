@@ -126,7 +126,8 @@ func validatingBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) *admission
 	}
 }
 
-func mutatingBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding, match *admissionregistrationv1.MatchResources) *admissionregistrationv1.MutatingAdmissionPolicyBinding {
+func mutatingBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding,
+	match *admissionregistrationv1.MatchResources) *admissionregistrationv1.MutatingAdmissionPolicyBinding {
 	return &admissionregistrationv1.MutatingAdmissionPolicyBinding{
 		TypeMeta: typeOf(kindMutatingBinding), ObjectMeta: metav1.ObjectMeta{Name: b.Name},
 		Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{

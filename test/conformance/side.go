@@ -64,7 +64,15 @@ func newSide(name string, plane *controlplane.ControlPlane) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &side{name: name, plane: plane, http: client, host: config.Host, dynamic: objects, audit: newAuditLog(plane.AuditLog(0)), minor: minor}, nil
+	return &side{
+		name:    name,
+		plane:   plane,
+		http:    client,
+		host:    config.Host,
+		dynamic: objects,
+		audit:   newAuditLog(plane.AuditLog(0)),
+		minor:   minor,
+	}, nil
 }
 
 // minorOf is the minor version of the control plane.

@@ -80,7 +80,8 @@ func Start(ctx context.Context, o Options) (_ *Suite, err error) {
 	if err := s.fill(ctx, o); err != nil {
 		return nil, err
 	}
-	s.manager, err = manager.Start(ctx, s.planes[1], manager.Options{Path: o.Manager, Args: []string{"--drain-max=1s", "--policy-webhook=false"}})
+	s.manager, err = manager.Start(ctx, s.planes[1],
+		manager.Options{Path: o.Manager, Args: []string{"--drain-max=1s", "--policy-webhook=false"}})
 	return s, err
 }
 

@@ -23,7 +23,8 @@ func BuildManager(ctx context.Context, root, program string, flags ...string) er
 	if slices.Contains(flags, "-race") {
 		cgo = "CGO_ENABLED=1"
 	}
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-trimpath", "-tags=grpcnotrace", "-o", program}, flags, []string{"."})...)
+	cmd := exec.CommandContext(ctx, "go",
+		slices.Concat([]string{"build", "-trimpath", "-tags=grpcnotrace", "-o", program}, flags, []string{"."})...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), cgo)
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -23,7 +23,8 @@ func Get(ctx context.Context, from corev1client.SecretInterface, name string) (*
 // Write creates a TLS Secret if old is nil. Otherwise it replaces the content of
 // old, unless that has changed since it was read. It preserves other clients'
 // labels and annotations.
-func Write(ctx context.Context, to corev1client.SecretInterface, name string, old *corev1.Secret, data map[string][]byte) (*corev1.Secret, error) {
+func Write(ctx context.Context, to corev1client.SecretInterface, name string, old *corev1.Secret,
+	data map[string][]byte) (*corev1.Secret, error) {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: corev1.SecretTypeTLS}
 	if old != nil {
 		s = old.DeepCopy()
