@@ -37,9 +37,6 @@ func elsewhere() map[string]string {
 		"curl 'http://localhost:8081/readyz?verbose'":       "nothing: it needs the port of a Pod",
 		"cmctl renew -n ostiary-system ostiary-certificate": "nothing: TestCertManager requests a renewal as cmctl does",
 		"kind create cluster":                               "the workflow nightly",
-		"kubectl ostiary status":                            "TestStatusShowsDenials of kubectl-ostiary",
-		"kubectl ostiary doctor":                            "TestDoctor of kubectl-ostiary",
-		"kubectl ostiary explain --denial":                  "nothing: it needs the message of a request",
 	}
 }
 
@@ -61,6 +58,8 @@ func newGuide(t *testing.T, c *cluster) *guide {
 	t.Helper()
 	g := &guide{c: c, folder: t.TempDir()}
 	t.Chdir(g.folder)
+	t.Setenv("KUBECONFIG", plane.Kubeconfig()) // of kubectl-ostiary, which runs in this process
+
 	for _, file := range []string{"tls.crt", "tls.key", "ca.crt"} { // of docs/operations/certificate-sources.md
 		must(t, os.WriteFile(file, []byte(file), 0o600))
 	}
@@ -85,7 +84,7 @@ func TestGuides(t *testing.T) {
 		"policies/break-glass.md":           {1, 0},
 		"operations/monitoring.md":          {2, 1},
 		"operations/README.md":              {3, 2},
-		"operations/troubleshooting.md":     {4, 0},
+		"operations/troubleshooting.md":     {6, 0},
 		"migration/steps.md":                {13, 0},
 	}
 	for page, want := range pages {
@@ -134,6 +133,7 @@ func (c *cluster) prepareGuide(t *testing.T, page string) {
 		remove("clusterrolebinding", "ostiary-metrics-prometheus")
 	case "operations/troubleshooting.md":
 		c.enforce(t, newPolicy("require-team", c.namespace(t, nil)))
+		remove("deployment", "web")
 	}
 }
 
@@ -321,12 +321,40 @@ func outputPattern(wanted string) *regexp.Regexp {
 	return regexp.MustCompile(`^` + p + `$`)
 }
 
+// wordsOf splits a command at its spaces, except for those between quotes.
+func wordsOf(command string) (out []string) {
+	for _, match := range regexp.MustCompile(`"([^"]*)"|(\S+)`).FindAllStringSubmatch(command, -1) {
+		out = append(out, match[1]+match[2])
+	}
+	return out
+}
+
+// checkDoctor expects the one finding that the doctor has about an installation without a fault here: API servers
+// call the manager on their own machine.
+func checkDoctor(out string) error {
+	var others []string
+	for _, match := range regexp.MustCompile(`(?m)^(?:error|warning|info) (\S+) .*$`).FindAllStringSubmatch(out, -1) {
+		if match[1] != "url-loopback" {
+			others = append(others, match[0])
+		}
+	}
+	if len(others) > 0 {
+		return fmt.Errorf("the doctor found %q", others)
+	}
+	return nil
+}
+
 // run returns what a command prints. kubectl-ostiary is not built: its code runs here.
 func (g *guide) run(t *testing.T, command string) (string, error) {
 	t.Helper()
 	if rest, ok := strings.CutPrefix(command, "kubectl ostiary "); ok {
 		streams, _, out, errOut := genericiooptions.NewTestIOStreams()
-		if status := cli.Run(t.Context(), "kubectl ostiary", strings.Fields(rest), streams); status != output.StatusOK {
+		status := cli.Run(t.Context(), "kubectl ostiary", wordsOf(rest), streams)
+		t.Logf("$ %s\n%s%s", command, out.String(), errOut.String())
+		if rest == "doctor" && status == output.StatusFindings {
+			return out.String(), checkDoctor(out.String())
+		}
+		if status != output.StatusOK {
 			return out.String() + errOut.String(), fmt.Errorf("exit status %d", status)
 		}
 		return out.String(), nil
