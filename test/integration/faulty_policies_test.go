@@ -74,6 +74,8 @@ func faultyExpressions() []faulty {
 		{name: "an initialised type", spec: applyingSpec("Object{spec: Object.sepc{hostNetwork: true}}"), field: a, fix: "Pod has no field sepc, did you mean spec?"},
 		{name: "an initialised value", spec: applyingSpec("Object{spec: Object.spec{hostNetwork: 'yes'}}"), field: a, fix: "the field spec.hostNetwork takes bool, and the value is string"},
 		{name: "an initialised label", spec: applyingSpec("Object{metadata: Object.metadata{labels: {'a': 1}}}"), field: a, fix: "the field metadata.labels takes map(string, string)"},
+		{name: "an element without its key", spec: applyingSpec("Object{spec: Object.spec{containers: [Object.spec.containers{image: 'a'}]}}"), field: a, fix: "an element of spec.containers does not have the key name"},
+		{name: "a key with a slash", spec: patchingSpec(`op: "add", path: "/metadata/labels/a.io/b", value: "c"`), field: j, fix: `as in "/metadata/labels/a.io~1b", or with jsonpatch.escapeKey`},
 		{name: "an operation of a patch", spec: patchingSpec(`op: "repalce", path: "/spec/hostNetwork", value: true`), field: j, fix: "did you mean replace? The operations are add, remove, replace, move, copy, test"},
 		{name: "a path of a patch", spec: patchingSpec(`op: "add", path: "/spec/hostNetwrk", value: true`), field: j, fix: "Pod has no field spec.hostNetwrk, did you mean hostNetwork?"},
 		{name: "a path of a patch without a slash", spec: patchingSpec(`op: "add", path: "spec/hostNetwork", value: true`), field: j, fix: `the path "spec/hostNetwork" of JSONPatch does not begin with /`},
@@ -98,6 +100,7 @@ func faultyReferences() []faulty {
 		{name: "another group", rule: rule("", "v1", "deployments", "CREATE"), spec: validRest, field: at + "resources[0]", fix: `it is in the group "apps"`},
 		{name: "a singular", rule: rule("", "v1", "pod", "CREATE"), spec: validRest, field: at + "resources[0]", fix: `did you mean "pods"?`},
 		{name: "a kind", rule: rule("apps", "v1", "Deployment", "CREATE"), spec: validRest, field: at + "resources[0]", fix: `did you mean "deployments"?`},
+		{name: "the kind of a list", rule: rule("apps", "v1", "DeploymentList", "CREATE"), spec: validRest, field: at + "resources[0]", fix: `name "deployments", since requests contain the objects of a list`},
 		{name: "a resource that is not served", rule: rule("apps", "v1", "rockets", "CREATE"), spec: validRest, field: at + "resources[0]", fix: "correct it, unless it is still to be installed"},
 		{name: "a group", rule: rule("app", "v1", "deployments", "CREATE"), spec: validRest, field: at + "apiGroups[0]", fix: `the API server has no group "app", did you mean "apps"?`},
 		{name: "a version", rule: rule("apps", "v2", "deployments", "CREATE"), spec: validRest, field: at + "apiVersions[0]", fix: "use v1"},
@@ -157,7 +160,7 @@ func TestFaultyPolicies(t *testing.T) {
 	c.reviewing(t, true)
 	c.mayRead(t, "", "configmaps")
 	all := slices.Concat(faultyExpressions(), faultyReferences(), faultyRequests())
-	if len(all) != 72 {
+	if len(all) != 75 {
 		t.Errorf("%d policies", len(all))
 	}
 	for _, tt := range all {
