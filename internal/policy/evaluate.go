@@ -19,8 +19,7 @@ import (
 )
 
 var (
-	errNoMatcher = errors.New("matchResources cannot be matched here")
-	errNoParams  = errors.New("params are not available here")
+	errNoParams = errors.New("params are not available here")
 
 	// noParams makes one evaluation without params.
 	noParams = []runtime.Object{nil} //nolint:gochecknoglobals // never changed
