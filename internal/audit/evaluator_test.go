@@ -79,7 +79,7 @@ func policyFrom(t *testing.T, spec string) *v1alpha1.WebhookPolicy {
 }
 
 // objectFrom returns the object of a YAML document.
-func objectFrom(t *testing.T, text string) *Object {
+func objectFrom(t testing.TB, text string) *Object {
 	t.Helper()
 	var tree map[string]any
 	if err := yaml.Unmarshal([]byte(text), &tree); err != nil {
