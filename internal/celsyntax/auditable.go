@@ -25,9 +25,10 @@ type Audit struct {
 	OnlyUpdates []bool
 }
 
-// assignedFields are those that only controllers and subresources set. A stored object has
-// them, and one that is created again has them later.
-func assignedFields() []string { return []string{"nodeName", "ephemeralContainers"} }
+// assignedField is one that only the scheduler sets. A stored Pod has it, and one that is created
+// again has it later. Ephemeral containers are not like it: policies read them together with
+// other containers, and no Pod is created with them.
+const assignedField = "nodeName"
 
 // AuditOf returns how a policy is evaluated on stored objects.
 func AuditOf(spec *v1alpha1.WebhookPolicySpec, parsed Trees) Audit {
@@ -162,7 +163,7 @@ func (a auditability) factsOf(expression string) facts {
 
 func (a auditability) visit(e ast.Expr) facts {
 	operand, name, selects := selectedField(e)
-	if selects && slices.Contains(assignedFields(), name) {
+	if selects && name == assignedField {
 		out := a.visit(operand)
 		out.assigned = true
 		return out
