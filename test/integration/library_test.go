@@ -244,20 +244,30 @@ func (r *libraryRequest) check(t *testing.T, e example, events []auditEvent) err
 // violations are the messages of a policy in audit annotations.
 func violations(t *testing.T, policy string, annotations map[string]string) (out []string) {
 	t.Helper()
+	for _, f := range failures(t, annotations) {
+		if f.Policy == policy {
+			out = append(out, f.Message)
+		}
+	}
+	return out
+}
+
+// failure is a failed validation in an audit annotation.
+type failure struct {
+	Policy  string `json:"policy"`
+	Message string `json:"message"`
+}
+
+// failures are those of all policies in audit annotations.
+func failures(t *testing.T, annotations map[string]string) (out []failure) {
+	t.Helper()
 	for key, value := range annotations {
 		if path.Base(key) != "validation_failure" {
 			continue
 		}
-		var failures []struct {
-			Policy  string `json:"policy"`
-			Message string `json:"message"`
-		}
-		must(t, json.Unmarshal([]byte(value), &failures))
-		for _, f := range failures {
-			if f.Policy == policy {
-				out = append(out, f.Message)
-			}
-		}
+		var some []failure
+		must(t, json.Unmarshal([]byte(value), &some))
+		out = append(out, some...)
 	}
 	return out
 }
