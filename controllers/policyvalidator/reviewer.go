@@ -127,18 +127,24 @@ func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionReq
 		if a.err != nil || !a.response.Allowed {
 			return a.response, a.err
 		}
-		findings := make(chan []string, 1)
-		go func() { findings <- r.rehearse(ctx, p, a) }()
-		warnings, passes := r.impactOf(ctx, p, old, request.UserInfo, a)
-		found := <-findings
-		if passes {
-			found = slices.DeleteFunc(found, rehearsal.IsDenial)
-		}
-		warnings = slices.Concat(warnings, a.response.Warnings, found)
+		warnings := r.warningsAbout(ctx, p, old, request.UserInfo, a)
 		return &admissionv1.AdmissionResponse{Allowed: true, Warnings: validation.Bounded(warnings)}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// warningsAbout returns the warnings about a valid policy. It is rehearsed while its impact is
+// computed.
+func (r *Reviewer) warningsAbout(ctx context.Context, p, old *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo, a answer) []string {
+	findings := make(chan []string, 1)
+	go func() { findings <- r.rehearse(ctx, p, a) }()
+	warnings, passes := r.impactOf(ctx, p, old, author, a)
+	found := <-findings
+	if passes {
+		found = slices.DeleteFunc(found, rehearsal.IsDenial)
+	}
+	return slices.Concat(warnings, a.response.Warnings, found)
 }
 
 // impactOf returns the warnings about the impact of a valid policy, and whether it allows a stored

@@ -120,23 +120,24 @@ func (e *Evaluator) Evaluate(ctx context.Context, o *Object, host policy.Environ
 	}
 	host.Stored = &decoded.updated
 	updated := Result{Audited: e.auditor.Evaluate(ctx, o.update(), host), Operation: admissionv1.Update}
-	isMatched := updated.Decision != policy.DecisionUnmatched && updated.Decision != policy.DecisionSkip
 	// The Pod of a workload is created again, also if its update is a finding.
 	isPod := e.deniesPods && o.Kind == podKind()
-	if (updated.IsFinding() || isMatched) && !e.decidesAnew {
+	if updated.isMatched() && !e.decidesAnew || updated.IsFinding() && !isPod {
 		return o.withWorkload(updated, updated.DeniesPods || isPod && updated.Denied)
-	}
-	if updated.IsFinding() && !isPod {
-		return o.withWorkload(updated, updated.DeniesPods)
 	}
 	host.Stored = &decoded.created
 	host.Stored.Renew = o.renew(host.Now())
 	created := Result{Audited: e.auditor.Evaluate(ctx, o.create(), host), Operation: admissionv1.Create}
 	deniesPods := created.DeniesPods || isPod && created.Denied
-	if !updated.IsFinding() && (created.IsFinding() || !isMatched) {
-		return o.withWorkload(created, deniesPods)
+	if updated.IsFinding() || updated.isMatched() && !created.IsFinding() {
+		return o.withWorkload(updated, deniesPods)
 	}
-	return o.withWorkload(updated, deniesPods)
+	return o.withWorkload(created, deniesPods)
+}
+
+// isMatched tells whether the policy applies to the object. It does if there is a finding.
+func (r Result) isMatched() bool {
+	return r.IsFinding() || r.Decision != policy.DecisionUnmatched && r.Decision != policy.DecisionSkip
 }
 
 // withWorkload adds the workload of the object if its new Pods are denied.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,7 +127,7 @@ func TestBreakGlassOfValidations(t *testing.T) {
 				denied = deniers(resp.Result.Message)
 			}
 			got := []any{resp.Allowed, denied, tt.glass.asked, resp.AuditAnnotations["breakglass"], decisions, resp.Warnings}
-			warnings := append(tt.wantWarnings, skips(tt.wantSkipped)...)
+			warnings := slices.Concat(tt.wantWarnings, skips(tt.wantSkipped))
 			want := []any{tt.wantDenied == "", tt.wantDenied, tt.wantAsked, tt.wantSkipped, tt.wantDecision, warnings}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("allowed, deniers, questions, annotation, decisions, warnings (-want +got):\n%s", diff)
@@ -192,7 +193,7 @@ func TestBreakGlassOfMutations(t *testing.T) {
 				patch = string(resp.Patch)
 			}
 			got := []any{resp.Allowed, patch, tt.glass.asked, resp.AuditAnnotations["breakglass"], decisions, resp.Warnings}
-			warnings := append(tt.wantWarnings, skips(tt.wantSkipped)...)
+			warnings := slices.Concat(tt.wantWarnings, skips(tt.wantSkipped))
 			want := []any{!tt.wantDenied, tt.wantPatch, tt.wantAsked, tt.wantSkipped, tt.wantDecision, warnings}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("allowed, patch, questions, annotation, decisions, warnings (-want +got):\n%s", diff)

@@ -98,7 +98,7 @@ func (c *command) run(ctx context.Context) error {
 
 // follow repeats the result until ctx ends.
 func (c *command) follow(ctx context.Context, v *Violations) error {
-	for {
+	for ctx.Err() == nil {
 		pause := c.interval
 		if v.Source == SourceScan {
 			pause = max(pause, minScanInterval)
@@ -110,14 +110,13 @@ func (c *command) follow(ctx context.Context, v *Violations) error {
 		}
 		next, err := c.update(ctx)
 		switch {
-		case ctx.Err() != nil:
-			return nil // the user ends the command
-		case next == nil:
-			_, _ = fmt.Fprintln(c.ErrOut, "error:", err) // the next update may succeed
-		default:
+		case next != nil:
 			v = next
+		case ctx.Err() == nil: // the next update may succeed
+			_, _ = fmt.Fprintln(c.ErrOut, "error:", err)
 		}
 	}
+	return nil
 }
 
 // update finds and prints the violations; nil if that fails. Otherwise, the error is the result of
