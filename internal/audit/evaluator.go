@@ -2,6 +2,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -114,10 +115,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, o *Object, host policy.Environ
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
-	decoded := o.Decoded
-	if decoded == nil {
-		decoded = &Decoded{}
-	}
+	decoded := cmp.Or(o.Decoded, &Decoded{})
 	host.Stored = &decoded.updated
 	updated := Result{Audited: e.auditor.Evaluate(ctx, o.update(), host), Operation: admissionv1.Update}
 	// The Pod of a workload is created again, also if its update is a finding.
