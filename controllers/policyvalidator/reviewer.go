@@ -144,7 +144,7 @@ func (r *Reviewer) warningsAbout(ctx context.Context, p, old *v1alpha1.WebhookPo
 	if passes {
 		found = slices.DeleteFunc(found, rehearsal.IsDenial)
 	}
-	return slices.Concat(warnings, a.response.Warnings, found)
+	return slices.Concat(a.response.Warnings, found, warnings)
 }
 
 // impactOf returns the warnings about the impact of a valid policy, and whether it allows a stored

@@ -16,6 +16,7 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/rehearsal"
 	"github.com/ostiary/ostiary/internal/typecheck"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 const (
@@ -112,6 +113,9 @@ func (c *Checker) Rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, serve
 	}
 	ctx, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
+	// The rehearsal runs beside the evaluation of stored objects, and can outlive the request, so
+	// it must not use the account of its memory. Its own objects are small.
+	ctx = unstructuredjson.WithAccount(ctx, nil)
 	done := make(chan rehearsal.Result, 1)
 	go func() {
 		found, _ := c.check(ctx, p, served) // its documents are in memory
