@@ -84,7 +84,7 @@ func (c *cluster) decoding(t *testing.T, namespace string, failurePolicy admissi
 		}
 		p.Spec.Validations[0].Expression = `request.operation == "DELETE" ? oldObject != null : !has(object.data.verdict) || object.data.verdict != "bad"`
 	}
-	c.enforce(t, newPolicy(name, namespace, all, failing(failurePolicy)))
+	c.enforce(t, newPolicy(name, namespace, all, failing(failurePolicy), within(30)))
 	c.awaitDenied(t, namespace, name)
 	return name
 }

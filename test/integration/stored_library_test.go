@@ -116,7 +116,7 @@ func (c *cluster) withoutReports(t *testing.T) {
 			}
 		}
 		return nil
-	}).Should(Succeed())
+	}).WithTimeout(10 * time.Minute).Should(Succeed()) // other tests have hundreds
 }
 
 // workload returns a Deployment, which creates no Pods, and a Pod, with planted faults.
