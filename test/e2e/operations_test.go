@@ -20,7 +20,7 @@ func (w *world) testOperations(t *testing.T) {
 	l.during(t, "at rest", func(*testing.T) { time.Sleep(3 * time.Second) })
 	// When all pods are deleted at once, a new one has to be ready while the old ones are, which is
 	// half of this time. A busy machine starts none in the half of the default.
-	flags := []string{"--log-level=debug", "--drain-min=40s"}
+	flags := []string{"--log-level=debug", "--drain-min=40s", "--drain-max=45s"}
 	l.during(t, "upgrade with changed flags", func(t *testing.T) { w.applyManifests(t, flags...) })
 	for _, n := range []int{3, 1, 3} {
 		l.during(t, fmt.Sprintf("scale to %d", n), func(t *testing.T) { w.scale(t, n) })
