@@ -106,7 +106,7 @@ func (t *term) desired(
 	return t.withoutDeletedOwners(ctx, p, plan.HoldAtIgnore(observed, t.Proof.Proven))
 }
 
-// report tells the other controllers which policies wait for replicas, which ones the API
+// report passes on to the other controllers which policies wait for replicas, which ones the API
 // server rejects, and how many configurations there are.
 func (t *term) report(ctx context.Context, p *pass, state *policies.State, written registration.Plan) error {
 	if wait := t.Gate.Publish(p.gate); wait > 0 {

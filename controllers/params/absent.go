@@ -64,8 +64,8 @@ func effect(spec *v1alpha1.WebhookPolicySpec) string {
 	return "every request is denied"
 }
 
-// NotFound says that no object exists that a paramRef selects for any request, as far as the
-// cache tells; "" otherwise.
+// NotFound says that no object exists that a paramRef selects for any request. It returns "" if
+// there is one, or if the cache cannot show that there is none.
 func (s *Store) NotFound(kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef) string {
 	watches, err := s.watchesOf(kind, []*admissionregistrationv1.ParamRef{ref})
 	if err != nil || len(watches) == 0 { // State returns the error

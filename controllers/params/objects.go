@@ -204,11 +204,14 @@ func (s *objectStore) remove(namespace, name string) {
 	}
 }
 
-// mayContain reports whether there is an object in a scope, or a namespace of the scope is over
-// its limit, so that its objects are not known.
+// mayContain reports whether there is an object in a scope, or that is not known: before the end of
+// the first list, and in a namespace that is over its limit.
 func (s *objectStore) mayContain(of scope, selector labels.Selector) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	if !s.isSynced {
+		return true
+	}
 	for namespace, g := range s.groups {
 		switch {
 		case of.namespace != "" && of.namespace != namespace:

@@ -133,7 +133,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, o *Object, host policy.Environ
 	return o.withWorkload(created, deniesPods)
 }
 
-// isMatched tells whether the policy applies to the object. It does if there is a finding.
+// isMatched reports whether the policy applies to the object. It does if there is a finding.
 func (r Result) isMatched() bool {
 	return r.IsFinding() || r.Decision != policy.DecisionUnmatched && r.Decision != policy.DecisionSkip
 }

@@ -38,8 +38,8 @@ type verdict struct {
 	operations, resources []string
 }
 
-// tally counts the results of the validations for a request.
-func (s *stage) tally(t *target, r *request, o *outcome) {
+// countVerdicts counts the results of the validations for a request.
+func (s *stage) countVerdicts(t *target, r *request, o *outcome) {
 	for i := range o.evaluated {
 		e := &o.evaluated[i]
 		read := s.read.at(e.Field)
@@ -72,8 +72,9 @@ func appendMissing(list []string, value string) []string {
 }
 
 // denials warns about validations that are false for every object, also for those with the values
-// that they name. A validation that reads more than comparisons with constants has no finding,
-// since nobody knows the object that it allows, and neither has one for kinds that are not rehearsed.
+// that they name. There is no finding for a validation that does more than compare fields with
+// constants, because an object that it allows cannot be derived from it, or for a kind that is not
+// rehearsed.
 func (s *stage) denials(ctx context.Context, targets []target) (out []typecheck.Warning) {
 	if !s.policy.Spec.Denies() || s.stopped != "" || len(s.unknown) > 0 || len(targets) == maxTargets {
 		return nil

@@ -147,7 +147,7 @@ func (s *stage) request(ctx context.Context, t *target, r *request, answer autho
 	if err != nil {
 		return
 	}
-	s.tally(t, r, &o)
+	s.countVerdicts(t, r, &o)
 	if o.fails() {
 		s.report(t, r, &o)
 	}

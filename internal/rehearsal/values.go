@@ -31,9 +31,11 @@ type valuesNamed struct {
 	// opaque reports that the expression reads a field in another way, so that the values that it
 	// needs are not known.
 	opaque bool
-	// fixed reports a comparison with a part of the request that no client chooses, and negated one
-	// that is not an equality.
-	fixed, negated bool
+	// comparesFixed reports that the expression compares a part of the request that no client
+	// chooses, such as request.operation.
+	comparesFixed bool
+	// negates reports that the expression contains ! or !=.
+	negates bool
 }
 
 // valuesIn returns the values that an expression names; ok is false if they are not all that it
@@ -50,14 +52,14 @@ func (r *readings) valuesIn(e *reading) (out *valuesNamed, ok bool) {
 		out.addTexts(path)
 	}
 	for _, n := range out.loops { // the lists that are tried have one element
-		out.opaque = out.opaque || n > 1 && (out.exists || out.negated)
+		out.opaque = out.opaque || n > 1 && (out.exists || out.negates)
 	}
 	return out, !out.opaque
 }
 
-// mayBeMistaken reports whether an expression that is always false is likely a mistake. A constant
-// is none, and neither is one such as request.operation != "DELETE" for deletions.
-func (v *valuesNamed) mayBeMistaken() bool { return len(v.values) > 0 || v.fixed && !v.negated }
+// mayBeMistaken reports whether an expression that is always false is likely a mistake. Authors write
+// the constant false, or request.operation != "DELETE" in a policy about deletions, on purpose.
+func (v *valuesNamed) mayBeMistaken() bool { return len(v.values) > 0 || v.comparesFixed && !v.negates }
 
 // combinations returns all objects with one of the values for each path; ok is false if there are
 // too many.
@@ -206,12 +208,12 @@ func (v *valuesNamed) call(e ast.Expr, s terms) {
 			v.predicate(arg, s)
 		}
 	case operators.LogicalNot:
-		v.negated = true
+		v.negates = true
 		v.predicate(args[0], s)
 	case operators.Equals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
 		v.compare(v.term(args[0], s), v.term(args[1], s))
 	case operators.NotEquals:
-		v.negated = true
+		v.negates = true
 		v.compare(v.term(args[0], s), v.term(args[1], s))
 	case operators.In:
 		v.contains(v.term(args[0], s), v.term(args[1], s))
@@ -235,13 +237,13 @@ func (v *valuesNamed) compare(a, b term) {
 	case b.path != "" || b.constant == nil:
 		v.opaque = true
 	case a.fixed:
-		v.fixed = true
+		v.comparesFixed = true
 	case a.path != "":
 		v.add(a.path, around(b.constant)...)
 	}
 }
 
-// null is the constant, since nil is no constant.
+// null is the value of the constant null. In a term, nil means that there is no constant.
 type null struct{}
 
 // around returns values that are equal to a constant, less, and greater.
@@ -265,7 +267,7 @@ func (v *valuesNamed) contains(value, list term) {
 	elements, isList := list.constant.([]any)
 	switch {
 	case value.fixed && isList:
-		v.fixed = true
+		v.comparesFixed = true
 	case value.path != "" && isList:
 		v.add(value.path, append(slices.Clone(elements), "probe")...)
 	case list.path != "" && !list.fixed && value.path == "" && !value.fixed && value.constant != nil:

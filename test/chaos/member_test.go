@@ -290,7 +290,7 @@ func (w *world) holder(ctx context.Context) (string, error) {
 	return *lease.Spec.HolderIdentity, nil
 }
 
-// releaseLease takes the lease from a replica that was killed, so that nobody has to
+// releaseLease takes the lease from a replica that was killed, so that no scenario has to
 // wait until it runs out.
 func (w *world) releaseLease(t *testing.T, m *member) {
 	t.Helper()

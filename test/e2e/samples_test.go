@@ -280,9 +280,9 @@ subjects: [{kind: ServiceAccount, name: e2e-scraper, namespace: `+guardedHere+`}
 		want  int
 		holds string
 	}{
-		"who may":       {token: token, want: http.StatusOK, holds: "ostiary_"},
-		"without":       {want: http.StatusUnauthorized},
-		"a wrong token": {token: "x", want: http.StatusUnauthorized},
+		"a permitted one": {token: token, want: http.StatusOK, holds: "ostiary_"},
+		"without":         {want: http.StatusUnauthorized},
+		"a wrong token":   {token: "x", want: http.StatusUnauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eventually(t, func() error {

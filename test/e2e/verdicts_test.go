@@ -55,7 +55,7 @@ func TestRefusalProblems(t *testing.T) {
 			want:  []string{"it was refused 2 times: watch deployments.apps d in n"},
 		},
 		"of another user": {
-			lines: []string{busy(), auditLine(10, "somebody", "forbid", "get", "", "pods", "n", "p")},
+			lines: []string{busy(), auditLine(10, "alice", "forbid", "get", "", "pods", "n", "p")},
 		},
 		"while it is uninstalled": {leaving: spans{{at(9), at(11)}}, lines: []string{busy(), refused}},
 		"before it is uninstalled": {

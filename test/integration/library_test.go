@@ -95,7 +95,7 @@ func (c *cluster) testCategory(t *testing.T, suites []*policytest.Suite) (sent i
 		must(t, err)
 		manifests = append(manifests, string(text))
 	}
-	// Stored objects do not tell what such policies read, and Secrets are not read. On a loaded machine, some
+	// Stored objects do not contain what such policies read, and Secrets are not read. On a loaded machine, some
 	// policies are rehearsed only later.
 	uncounted := regexp.MustCompile(`^Warning: existing objects that violate the policy are not counted(: its rules match only DELETE,` +
 		`|: \S+ reads (authorizer|request\.userInfo)$|: \S+ compares oldObject with object,| \(Secrets\): Ostiary may not list them)|^Warning: not rehearsed: `)

@@ -137,7 +137,7 @@ func (a constantCaller) ask(ctx context.Context, namespace string, v *versions) 
 	}
 	got, may, notTold := seen(err)
 	if notTold != nil && strings.Contains(err.Error(), "denied request: asking for authorization: ") {
-		return nil // a busy API server did not tell in time, so the request is denied
+		return nil // a busy API server did not answer the review in time, so the request is denied
 	}
 	if notTold != nil {
 		return notTold

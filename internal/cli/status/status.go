@@ -37,7 +37,7 @@ type Status struct {
 	// DenialsUnknown says why the numbers of denied requests are not known; empty if they are.
 	DenialsUnknown string `json:"denialsUnknown,omitempty"`
 
-	unread bool // the Leases, which tell where Ostiary runs
+	unread bool // the Leases, which show where Ostiary runs
 }
 
 // Policy is the state of a policy.
