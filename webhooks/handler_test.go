@@ -57,7 +57,9 @@ func (e badError) BadRequest() bool { return bool(e) }
 
 // byGroup answers as the name of the group says.
 func byGroup() Evaluator {
-	return evaluatorFunc(func(ctx context.Context, key registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	return evaluatorFunc(func(
+		ctx context.Context, key registration.GroupKey, _ *admissionv1.AdmissionRequest,
+	) (*admissionv1.AdmissionResponse, error) {
 		switch key.Name {
 		case "unknown":
 			return nil, fmt.Errorf("looking up the group: %w", retryError(0))
@@ -552,7 +554,9 @@ func TestAnswer(t *testing.T) {
 		AuditAnnotations: map[string]string{"b": "2", "a": "1"},
 		Warnings:         []string{"first", "second"},
 	}
-	evaluator := evaluatorFunc(func(context.Context, registration.GroupKey, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	evaluator := evaluatorFunc(func(
+		context.Context, registration.GroupKey, *admissionv1.AdmissionRequest,
+	) (*admissionv1.AdmissionResponse, error) {
 		return full, nil
 	})
 	want := full.DeepCopy()
@@ -673,7 +677,9 @@ func TestRequest(t *testing.T) {
 			var got *admissionv1.AdmissionRequest
 			var group registration.GroupKey
 			var left time.Duration
-			s := handlerOf(t, Options{Evaluator: evaluatorFunc(func(ctx context.Context, key registration.GroupKey, r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+			s := handlerOf(t, Options{Evaluator: evaluatorFunc(func(
+				ctx context.Context, key registration.GroupKey, r *admissionv1.AdmissionRequest,
+			) (*admissionv1.AdmissionResponse, error) {
 				deadline, _ := ctx.Deadline()
 				got, group, left = r, key, time.Until(deadline)
 				return &admissionv1.AdmissionResponse{}, nil
@@ -700,7 +706,9 @@ func TestReviewPath(t *testing.T) {
 	var group registration.GroupKey
 	m := prometheus.NewRegistry()
 	s := handlerOf(t, Options{Registerer: m,
-		Evaluator: evaluatorFunc(func(_ context.Context, key registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+		Evaluator: evaluatorFunc(func(
+			_ context.Context, key registration.GroupKey, _ *admissionv1.AdmissionRequest,
+		) (*admissionv1.AdmissionResponse, error) {
 			group = key
 			return &admissionv1.AdmissionResponse{Allowed: true}, nil
 		})})

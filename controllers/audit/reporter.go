@@ -114,7 +114,11 @@ func (w *reporter) list(ctx context.Context) error {
 			if err := w.wait(ctx); err != nil {
 				return err
 			}
-			list, err := w.metadata.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: registration.LabelManagedBy + "=" + registration.ManagedBy, Limit: reportPageSize, Continue: next})
+			list, err := w.metadata.Resource(gvr).List(ctx, metav1.ListOptions{
+				LabelSelector: registration.LabelManagedBy + "=" + registration.ManagedBy,
+				Limit:         reportPageSize,
+				Continue:      next,
+			})
 			if err != nil {
 				return err
 			}
@@ -146,7 +150,8 @@ func (w *reporter) apply(ctx context.Context, part *unstructured.Unstructured) e
 		return err
 	}
 	force := true
-	_, err = w.client.Resource(key.resource()).Namespace(key.namespace).Patch(ctx, key.name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: results.ReportManager, Force: &force})
+	_, err = w.client.Resource(key.resource()).Namespace(key.namespace).Patch(ctx, key.name, types.ApplyPatchType, data,
+		metav1.PatchOptions{FieldManager: results.ReportManager, Force: &force})
 	switch {
 	case err == nil:
 		w.written[key] = h.Sum64()

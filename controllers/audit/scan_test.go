@@ -47,10 +47,19 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(s.errors) > 0 {
 		code := s.errors[0]
 		if s.errors = s.errors[1:]; code != 0 {
-			reason := map[int]metav1.StatusReason{410: metav1.StatusReasonExpired, 403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound}[code]
+			reason := map[int]metav1.StatusReason{
+				410: metav1.StatusReasonExpired,
+				403: metav1.StatusReasonForbidden,
+				404: metav1.StatusReasonNotFound,
+			}[code]
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(code)
-			status := metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Code: int32(code), Reason: reason}
+			status := metav1.Status{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+				Status:   "Failure",
+				Code:     int32(code),
+				Reason:   reason,
+			}
 			if s.newer {
 				status.Continue = "0" + r.URL.Query().Get("continue")
 			}
@@ -78,7 +87,15 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // configMapOf returns a stored object without apiVersion and kind, as in lists.
 func configMapOf(namespace, name, version, verdict string) map[string]any {
-	return map[string]any{"metadata": map[string]any{"namespace": namespace, "name": name, "uid": "uid-" + namespace + name, "resourceVersion": version}, "data": map[string]any{"verdict": verdict}}
+	return map[string]any{
+		"metadata": map[string]any{
+			"namespace":       namespace,
+			"name":            name,
+			"uid":             "uid-" + namespace + name,
+			"resourceVersion": version,
+		},
+		"data": map[string]any{"verdict": verdict},
+	}
 }
 
 type knownNamespaces struct{}
@@ -97,7 +114,8 @@ var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmap
 func targetFrom(t *testing.T, name, expression string) target {
 	t.Helper()
 	p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	text := fmt.Sprintf("matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [UPDATE], resources: [configmaps]}]}\nvalidations: [{name: v, expression: %q, message: m}]", expression)
+	text := fmt.Sprintf("matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [UPDATE], "+
+		"resources: [configmaps]}]}\nvalidations: [{name: v, expression: %q, message: m}]", expression)
 	if err := yaml.UnmarshalStrict([]byte(text), &p.Spec); err != nil {
 		t.Fatal(err)
 	}
@@ -122,11 +140,20 @@ func scannerFor(t *testing.T, handler http.Handler) *Scanner {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	client, err := rest.UnversionedRESTClientFor(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()}})
+	client, err := rest.UnversionedRESTClientFor(&rest.Config{
+		Host:          server.URL,
+		ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Scanner{pages: map[schema.GroupVersionResource]int64{}, budget: unlimited(), changed: newChangedObjects(), metrics: newMetrics(prometheus.NewRegistry()), options: Options{Log: logr.Discard(), Resources: noResources{}}}
+	s := &Scanner{
+		pages:   map[schema.GroupVersionResource]int64{},
+		budget:  unlimited(),
+		changed: newChangedObjects(),
+		metrics: newMetrics(prometheus.NewRegistry()),
+		options: Options{Log: logr.Discard(), Resources: noResources{}},
+	}
 	s.reader = objects.Reader{Client: client, Wait: func(context.Context) error { return nil }}
 	s.host = *testHost()
 	return s
@@ -165,7 +192,8 @@ const isGood = `object.data.verdict != "bad"`
 
 func TestScan(t *testing.T) {
 	api := &apiServer{page: 2, objects: []map[string]any{
-		configMapOf("a", "one", "1", "bad"), configMapOf("a", "two", "1", "good"), configMapOf("b", "three", "1", "bad"), configMapOf("kube-system", "four", "1", "bad"),
+		configMapOf("a", "one", "1", "bad"), configMapOf("a", "two", "1", "good"), configMapOf("b", "three", "1", "bad"),
+		configMapOf("kube-system", "four", "1", "bad"),
 		{"metadata": map[string]any{"name": "no-uid"}},
 	}}
 	s, table := scannerFor(t, api), results.NewTable(10)
@@ -228,7 +256,9 @@ func badObjects(n int) []map[string]any {
 }
 
 func TestFailedLists(t *testing.T) {
-	objects := []map[string]any{configMapOf("a", "one", "1", "bad"), configMapOf("a", "two", "1", "bad"), configMapOf("a", "three", "1", "bad")}
+	objects := []map[string]any{
+		configMapOf("a", "one", "1", "bad"), configMapOf("a", "two", "1", "bad"), configMapOf("a", "three", "1", "bad"),
+	}
 	tests := map[string]struct {
 		errors          []int
 		newer           bool
@@ -238,11 +268,28 @@ func TestFailedLists(t *testing.T) {
 	}{
 		"an expired continue token": {errors: []int{0, 410, 0}, wantEvaluations: 3, wantViolations: 3},
 		"another token":             {errors: []int{0, 410, 0, 410, 0, 410}, newer: true, wantEvaluations: 3, wantViolations: 3},
-		"tokens that always expire": {errors: []int{0, 410, 410, 410}, wantEvaluations: 2, wantFailure: "listing configmaps failed, and the results are of an earlier scan", wantViolations: 2},
-		"a second page that fails":  {errors: []int{0, 500}, wantEvaluations: 2, wantFailure: "listing configmaps failed, and the results are of an earlier scan", wantViolations: 2},
-		"a forbidden list":          {errors: []int{403}, wantFailure: `the rule {apiGroups: [""], resources: ["configmaps"], verbs: [list, watch]}`},
-		"a kind that is gone":       {errors: []int{404}, wantFailure: "the API server no longer lists configmaps"},
-		"a kind that goes away":     {errors: []int{0, 404}, wantEvaluations: 2, wantFailure: "the API server no longer lists configmaps"},
+		"tokens that always expire": {
+			errors:          []int{0, 410, 410, 410},
+			wantEvaluations: 2,
+			wantFailure:     "listing configmaps failed, and the results are of an earlier scan",
+			wantViolations:  2,
+		},
+		"a second page that fails": {
+			errors:          []int{0, 500},
+			wantEvaluations: 2,
+			wantFailure:     "listing configmaps failed, and the results are of an earlier scan",
+			wantViolations:  2,
+		},
+		"a forbidden list": {
+			errors:      []int{403},
+			wantFailure: `the rule {apiGroups: [""], resources: ["configmaps"], verbs: [list, watch]}`,
+		},
+		"a kind that is gone": {errors: []int{404}, wantFailure: "the API server no longer lists configmaps"},
+		"a kind that goes away": {
+			errors:          []int{0, 404},
+			wantEvaluations: 2,
+			wantFailure:     "the API server no longer lists configmaps",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -276,8 +323,11 @@ func TestFailedLists(t *testing.T) {
 }
 
 func TestForbiddenImpersonation(t *testing.T) {
-	err := apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, "ostiary-audit", errors.New(`User "ostiary" cannot impersonate resource "serviceaccounts"`))
-	if got, want := explain(configMaps.GroupResource(), err), "Ostiary may not impersonate the ServiceAccount ostiary-audit, which it uses for the audit: apply config/rbac of this version"; got != want {
+	err := apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, "ostiary-audit",
+		errors.New(`User "ostiary" cannot impersonate resource "serviceaccounts"`))
+	if got, want := explain(configMaps.GroupResource(),
+		err), "Ostiary may not impersonate the ServiceAccount ostiary-audit, which it uses for the audit: apply config/rbac "+
+		"of this version"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -285,7 +335,10 @@ func TestForbiddenImpersonation(t *testing.T) {
 func TestLargeObjects(t *testing.T) {
 	large := configMapOf("a", "large", "1", "bad")
 	large["data"].(map[string]any)["big"] = strings.Repeat("x", 3<<19)
-	s, table := scannerFor(t, &apiServer{page: 2, objects: []map[string]any{large, configMapOf("a", "small", "1", "bad")}}), results.NewTable(10)
+	s, table := scannerFor(t, &apiServer{
+		page:    2,
+		objects: []map[string]any{large, configMapOf("a", "small", "1", "bad")},
+	}), results.NewTable(10)
 	scanOnce(t, s, table, time.Now(), targetFrom(t, "p", isGood))
 	if got := table.Snapshot().Counts[results.Pair{Policy: "p", Namespace: "a"}]; got[results.Violated] != 2 {
 		t.Errorf("counts of objects of 1.5 MiB: %v", got)

@@ -145,7 +145,17 @@ func New(o Options) (*Scanner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for reports: %w", err)
 	}
-	s := &Scanner{options: o, metadata: watches, client: native, reports: reports, reportMetadata: reportMetadata, budget: newBudget(), metrics: newMetrics(o.Registerer), watches: map[schema.GroupVersionResource]resourceWatch{}, changed: newChangedObjects()}
+	s := &Scanner{
+		options:        o,
+		metadata:       watches,
+		client:         native,
+		reports:        reports,
+		reportMetadata: reportMetadata,
+		budget:         newBudget(),
+		metrics:        newMetrics(o.Registerer),
+		watches:        map[schema.GroupVersionResource]resourceWatch{},
+		changed:        newChangedObjects(),
+	}
 	s.reader = objects.Reader{Client: client, Wait: s.budget.request}
 	s.exempt = guard.ExemptNamespaces(o.ExemptNamespaces)
 	s.host = o.Store.Host

@@ -88,7 +88,8 @@ func verdictOf(phase registration.Phase, nonce string, err error) Verdict {
 	}
 }
 
-const droppedAdvice = "a firewall or a NetworkPolicy drops connections from the API server to Ostiary's Pods: open the port of --webhook-address for it, or run Ostiary with hostNetwork"
+const droppedAdvice = "a firewall or a NetworkPolicy drops connections from the API server to Ostiary's Pods: open " +
+	"the port of --webhook-address for it, or run Ostiary with hostNetwork"
 
 // timedOutAdvice names two causes, because the API server's message is the same: it
 // retries after a 503 with Retry-After until the timeout, and does not show the 503.
@@ -130,7 +131,8 @@ func cause(text string) (reason, advice string) {
 		{
 			sign:   "no route to host",
 			reason: ReasonNoRoute,
-			advice: "a firewall rejects connections from the API server to Ostiary's Pods: open the port of --webhook-address, or run Ostiary with hostNetwork",
+			advice: "a firewall rejects connections from the API server to Ostiary's Pods: open the port of --webhook-address, " +
+				"or run Ostiary with hostNetwork",
 		},
 		{sign: "deadline exceeded", reason: ReasonTimedOut, advice: timedOutAdvice},
 		{sign: "Client.Timeout", reason: ReasonTimedOut, advice: timedOutAdvice},

@@ -24,7 +24,8 @@ import (
 const validate = registration.PhaseValidate
 
 func callFailed(text string) error {
-	return apierrors.NewInternalError(errors.New(`failed calling webhook "canary-validate.ostiary.dev": failed to call webhook: Post "https://x/canary/validate?timeout=5s": ` + text))
+	return apierrors.NewInternalError(errors.New(`failed calling webhook "canary-validate.ostiary.dev": failed to call ` +
+		`webhook: Post "https://x/canary/validate?timeout=5s": ` + text))
 }
 
 func denied(nonce string) error {
@@ -62,13 +63,15 @@ func TestVerdictOf(t *testing.T) {
 			err:        callFailed("dial tcp 10.0.0.1:443: i/o timeout"),
 			wantStatus: "False",
 			wantReason: "TimedOut",
-			wantText:   "i/o timeout: a firewall or a NetworkPolicy drops connections from the API server to Ostiary's Pods: open the port of --webhook-address for it, or run Ostiary with hostNetwork",
+			wantText: "i/o timeout: a firewall or a NetworkPolicy drops connections from the API server to Ostiary's Pods: " +
+				"open the port of --webhook-address for it, or run Ostiary with hostNetwork",
 		},
 		"dropped or unavailable": {
 			err:        callFailed("context deadline exceeded"),
 			wantStatus: "False",
 			wantReason: "TimedOut",
-			wantText:   "or run Ostiary with hostNetwork; or replicas answer 503 until the timeout: check the Pods' /readyz and the metric ostiary_webhook_shed_total",
+			wantText: "or run Ostiary with hostNetwork; or replicas answer 503 until the timeout: check the Pods' /readyz " +
+				"and the metric ostiary_webhook_shed_total",
 		},
 		"untrusted": {
 			err:        callFailed("tls: failed to verify certificate: x509: certificate signed by unknown authority"),

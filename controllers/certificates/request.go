@@ -70,7 +70,8 @@ func (r *Request) ensure(ctx context.Context) (*sourceError, error) {
 	case !equality.Semantic.DeepDerivative(want.Spec.IssuerRef, have.Spec.IssuerRef):
 		return &sourceError{
 			reason: reasonRefused,
-			text:   fmt.Sprintf("another client changes the issuer of Certificate %s/%s after every write: find that client in metadata.managedFields and stop it", r.Namespace, r.Name),
+			text: fmt.Sprintf("another client changes the issuer of Certificate %s/%s after every write: find that client in "+
+				"metadata.managedFields and stop it", r.Namespace, r.Name),
 		}, nil
 	}
 	return r.problem(ctx, &have), nil
@@ -188,7 +189,8 @@ func (r *Request) problem(ctx context.Context, c *certmanager.Certificate) *sour
 		}
 	}
 	if reason == reasonFailed {
-		fmt.Fprintf(&text, "; see `kubectl -n %s describe certificate,certificaterequest`: check that the issuer exists and is ready", r.Namespace)
+		fmt.Fprintf(&text, "; see `kubectl -n %s describe certificate,certificaterequest`: check that the issuer exists and "+
+			"is ready", r.Namespace)
 	}
 	return &sourceError{reason, text.String()}
 }

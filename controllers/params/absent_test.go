@@ -48,7 +48,8 @@ func TestAbsent(t *testing.T) {
 			want: []string{at + "ConfigMap default/x does not exist: until it does, every request is denied"},
 		},
 		"not there, Ignore": {
-			spec: configMaps + "failurePolicy: Ignore\nbindings: [{name: b, paramRef: {name: x, namespace: default, parameterNotFoundAction: Deny}}]",
+			spec: configMaps + "failurePolicy: Ignore\nbindings: [{name: b, paramRef: {name: x, namespace: default, " +
+				"parameterNotFoundAction: Deny}}]",
 			want: []string{at + "ConfigMap default/x does not exist: until it does, the binding has no effect"},
 		},
 		"not there, allowed": {

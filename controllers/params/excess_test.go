@@ -126,7 +126,8 @@ func TestNamespaceOverItsShare(t *testing.T) {
 		t.Errorf("the heap grew by %d bytes", grown)
 	}
 	want := regexp.MustCompile(`^namespace ` + greedy +
-		` has at least 19\.\d MiB of objects of kind ConfigMap in v1 that policy params can select, more than its share of 2\.0 MiB: delete some, narrow paramRef\.selector, or raise --max-cache-memory$`)
+		` has at least 19\.\d MiB of objects of kind ConfigMap in v1 that policy params can select, more than its share of ` +
+		`2\.0 MiB: delete some, narrow paramRef\.selector, or raise --max-cache-memory$`)
 	for _, r := range []*admissionregistrationv1.ParamRef{
 		ref("", "settings"), ref("", "none"), ref("", "", selecting(map[string]string{"test": "none"})),
 		ref(greedy, "settings"),
@@ -236,7 +237,10 @@ func TestPartsOfParams(t *testing.T) {
 	}
 	s := newStore(t, "")
 	narrow, wide := needsOf(configMaps, ref(namespace, "c", denying))[0], needsOf(configMaps, ref(namespace, "c", denying))[0]
-	identity := unstructuredjson.Path("apiVersion").Union(unstructuredjson.Path("kind")).Union(unstructuredjson.Path("metadata", "name")).Union(unstructuredjson.Path("metadata", "namespace"))
+	identity := unstructuredjson.Path("apiVersion").
+		Union(unstructuredjson.Path("kind")).
+		Union(unstructuredjson.Path("metadata", "name")).
+		Union(unstructuredjson.Path("metadata", "namespace"))
 	narrow.Reads = unstructuredjson.Path("data", "max").Union(identity)
 	s.Want([]policy.ParamNeed{narrow})
 	synced(t, s, configMaps)

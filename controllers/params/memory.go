@@ -99,5 +99,6 @@ func (u usage) Collect(out chan<- prometheus.Metric) {
 
 func usageDesc() *prometheus.Desc {
 	return prometheus.NewDesc("ostiary_cache_bytes",
-		"Estimated memory of cached objects that count in --max-cache-memory, by cache: params, native-params (of the audit) or plugin-objects.", []string{"cache"}, nil)
+		"Estimated memory of cached objects that count in --max-cache-memory, by cache: params, native-params (of the "+
+			"audit) or plugin-objects.", []string{"cache"}, nil)
 }

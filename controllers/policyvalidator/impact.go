@@ -45,7 +45,8 @@ const (
 	// impactAsked is the number of kinds of a policy that denies nothing whose permissions are checked.
 	impactAsked = 20
 	// notListed follows the kinds that Ostiary may not list.
-	notListed = `Ostiary may not list them: allow the verb list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`
+	notListed = `Ostiary may not list them: allow the verb list in a ClusterRole with the label ` +
+		`admission.ostiary.dev/aggregate-to-audit: "true"`
 )
 
 // Impact evaluates new and changed policies on stored objects. It is safe for concurrent use, and evaluates one policy at
@@ -98,7 +99,8 @@ func decisive(spec *v1alpha1.WebhookPolicySpec) *v1alpha1.WebhookPolicySpec {
 // warnings returns warnings about the stored objects that a policy would deny, and about those that it has not evaluated.
 // The numbers answer questions that the author asks about the content of objects, so the author must be allowed to list
 // them. It returns none while it evaluates another policy. passes reports whether it found an object that the policy allows.
-func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo, c *policy.Compiled, served Served) (found []string, passes bool) {
+func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo,
+	c *policy.Compiled, served Served) (found []string, passes bool) {
 	if why := c.Unauditable(); why != "" {
 		return []string{"existing objects were not evaluated: the policy cannot be evaluated on stored objects: " + why}, false
 	}
@@ -297,14 +299,17 @@ func (s *scan) warnings(within time.Duration) []string {
 		if len(s.omitted) > 0 {
 			number = "at least " + number
 		}
-		out = append(out, fmt.Sprintf("new Pods of %s existing workloads would be denied, for example at their next restart, scaling or drain: %s",
+		out = append(out, fmt.Sprintf("new Pods of %s existing workloads would be denied, for example at their next "+
+			"restart, scaling or drain: %s",
 			number, (&denials{number: n, examples: first}).names()))
 	}
 	if len(s.omitted) > 0 {
-		out = append(out, fmt.Sprintf("not all existing objects were evaluated (%s): the limit is %s and %d objects", enumerate(s.omitted), within, impactObjects))
+		out = append(out, fmt.Sprintf("not all existing objects were evaluated (%s): the limit is %s and %d objects",
+			enumerate(s.omitted), within, impactObjects))
 	}
 	if len(s.unpermitted) > 0 {
-		out = append(out, fmt.Sprintf("existing objects were not evaluated (%s): you may not list them in all namespaces", enumerate(s.unpermitted)))
+		out = append(out, fmt.Sprintf("existing objects were not evaluated (%s): you may not list them in all namespaces",
+			enumerate(s.unpermitted)))
 	}
 	if len(s.forbidden) > 0 {
 		out = append(out, fmt.Sprintf("existing objects were not evaluated (%s): "+notListed, enumerate(s.forbidden)))

@@ -44,7 +44,8 @@ func (s *store) owner(pod int) string {
 	if s.perSet == 0 {
 		return ""
 	}
-	return fmt.Sprintf(`,"ownerReferences":[{"apiVersion":"apps/v1","kind":"StatefulSet","name":"set-%d","uid":"u","controller":true}]`, pod/s.perSet)
+	return fmt.Sprintf(`,"ownerReferences":[{"apiVersion":"apps/v1","kind":"StatefulSet","name":"set-%d","uid":"u",`+
+		`"controller":true}]`, pod/s.perSet)
 }
 
 func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +58,13 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if s.code != 0 {
 		w.WriteHeader(s.code)
-		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: "no", Code: int32(s.code), Reason: map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound}[s.code]})
+		_ = json.NewEncoder(w).Encode(metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+			Status:   metav1.StatusFailure,
+			Message:  "no",
+			Code:     int32(s.code),
+			Reason:   map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound}[s.code],
+		})
 		return
 	}
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
@@ -71,7 +78,8 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if i > from {
 			fmt.Fprint(w, ",")
 		}
-		fmt.Fprintf(w, `{"metadata":{"name":"web-%d","namespace":"shop","uid":"%d","labels":{"number":"%d"}%s},"spec":{"a":%q}}`, i, i, i%10, s.owner(i), strings.Repeat("x", s.size))
+		fmt.Fprintf(w, `{"metadata":{"name":"web-%d","namespace":"shop","uid":"%d","labels":{"number":"%d"}%s},`+
+			`"spec":{"a":%q}}`, i, i, i%10, s.owner(i), strings.Repeat("x", s.size))
 	}
 	fmt.Fprint(w, "]}")
 }
@@ -80,7 +88,8 @@ func newImpact(t *testing.T, s *store) *Impact {
 	t.Helper()
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	impact, err := NewImpact(&rest.Config{Host: server.URL, QPS: -1}, "ostiary-system", nil, policy.Environment{Now: time.Now, Params: unreadParams{}, Authorizer: listers{}})
+	impact, err := NewImpact(&rest.Config{Host: server.URL, QPS: -1}, "ostiary-system", nil,
+		policy.Environment{Now: time.Now, Params: unreadParams{}, Authorizer: listers{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +104,8 @@ func (listers) Authorize(_ context.Context, a authorizer.Attributes) (authorizer
 	switch name := a.GetUser().GetName(); {
 	case name == "unknown":
 		return authorizer.DecisionAllow, "", errors.New("no answer")
-	case (name == "admin" || name == "system:serviceaccount:ostiary-system:ostiary-audit") && a.GetVerb() == "list" && a.GetResource() == "pods" && a.GetNamespace() == "":
+	case (name == "admin" || name == "system:serviceaccount:ostiary-system:ostiary-audit") && a.GetVerb() == "list" &&
+		a.GetResource() == "pods" && a.GetNamespace() == "":
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
@@ -104,7 +114,8 @@ func (listers) Authorize(_ context.Context, a authorizer.Attributes) (authorizer
 // unreadParams are not read yet.
 type unreadParams struct{}
 
-func (unreadParams) Params(context.Context, *admissionregistrationv1.ParamKind, *admissionregistrationv1.ParamRef, string) ([]runtime.Object, error) {
+func (unreadParams) Params(context.Context, *admissionregistrationv1.ParamKind, *admissionregistrationv1.ParamRef,
+	string) ([]runtime.Object, error) {
 	return nil, fmt.Errorf("v1 ConfigMaps are not watched yet")
 }
 
@@ -155,44 +166,162 @@ func TestImpact(t *testing.T) {
 		want      []string
 		wantLists bool
 	}{
-		"some":                         {store: &store{pods: 512}, after: updating(), want: []string{"51 of 512 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27, …"}, wantLists: true},
-		"one":                          {store: &store{pods: 8}, after: updating(), want: []string{"1 of 8 existing Pods would be denied on their next change: shop/web-7"}, wantLists: true},
-		"none":                         {store: &store{pods: 7}, after: updating(), wantLists: true},
-		"no object":                    {after: updating(), wantLists: true},
-		"errors":                       {store: &store{pods: 2}, after: updating(saying(`object.metadata.labels.missing == ""`)), want: []string{"2 of 2 existing Pods would be denied on their next change: shop/web-0, shop/web-1"}, wantLists: true},
-		"ignored errors":               {store: &store{pods: 2}, after: updating(saying(`object.metadata.labels.missing == ""`), func(p *v1alpha1.WebhookPolicy) { p.Spec.FailurePolicy = new(admissionregistrationv1.Ignore) }), wantLists: true},
-		"an author without permission": {store: &store{pods: 8}, after: updating(), author: "jane", want: []string{"existing objects were not evaluated (Pods): you may not list them in all namespaces"}},
-		"no answer about the author":   {store: &store{pods: 8}, after: updating(), author: "unknown", want: []string{"existing objects were not evaluated (Pods): you may not list them in all namespaces"}},
+		"some": {
+			store: &store{pods: 512},
+			after: updating(),
+			want: []string{
+				"51 of 512 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27, …",
+			},
+			wantLists: true,
+		},
+		"one": {
+			store:     &store{pods: 8},
+			after:     updating(),
+			want:      []string{"1 of 8 existing Pods would be denied on their next change: shop/web-7"},
+			wantLists: true,
+		},
+		"none":      {store: &store{pods: 7}, after: updating(), wantLists: true},
+		"no object": {after: updating(), wantLists: true},
+		"errors": {
+			store:     &store{pods: 2},
+			after:     updating(saying(`object.metadata.labels.missing == ""`)),
+			want:      []string{"2 of 2 existing Pods would be denied on their next change: shop/web-0, shop/web-1"},
+			wantLists: true,
+		},
+		"ignored errors": {
+			store: &store{pods: 2},
+			after: updating(saying(`object.metadata.labels.missing == ""`),
+				func(p *v1alpha1.WebhookPolicy) { p.Spec.FailurePolicy = new(admissionregistrationv1.Ignore) }),
+			wantLists: true,
+		},
+		"an author without permission": {
+			store:  &store{pods: 8},
+			after:  updating(),
+			author: "jane",
+			want:   []string{"existing objects were not evaluated (Pods): you may not list them in all namespaces"},
+		},
+		"no answer about the author": {
+			store:  &store{pods: 8},
+			after:  updating(),
+			author: "unknown",
+			want:   []string{"existing objects were not evaluated (Pods): you may not list them in all namespaces"},
+		},
 		"too many": {store: &store{pods: 6000}, after: updating(), wantLists: true, want: []string{
 			"at least 500 of the first 5000 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27, …", limited,
 		}},
-		"large":         {store: &store{pods: 30, size: 1 << 19}, after: updating(), want: []string{"3 of 30 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27"}, wantLists: true},
-		"too large":     {store: &store{pods: 1, size: 9 << 20}, after: updating(), want: []string{"existing objects were not evaluated: listing them failed: Pods: reading a list: an object has more than 8 MiB of JSON"}, wantLists: true},
-		"too slow":      {store: &store{pods: 300, delay: time.Hour}, after: updating(), within: impactWithin, want: []string{strings.Replace(limited, "1h0m0s", "2s", 1)}, wantLists: true},
-		"forbidden":     {store: &store{code: 403}, after: updating(), wantLists: true, want: []string{`existing objects were not evaluated (Pods): Ostiary may not list them: allow the verb list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`}},
-		"gone":          {store: &store{code: 404}, after: updating(), wantLists: true},
-		"an error":      {store: &store{code: 400}, after: updating(), want: []string{"existing objects were not evaluated: listing them failed: Pods: no"}, wantLists: true},
-		"only new Pods": {store: &store{pods: 2}, after: newPolicy(saying("false")), want: []string{"2 of 2 existing Pods would be denied if they were created again, for example by a rollout: shop/web-0, shop/web-1"}, wantLists: true},
+		"large": {
+			store: &store{pods: 30, size: 1 << 19},
+			after: updating(),
+			want: []string{
+				"3 of 30 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27",
+			},
+			wantLists: true,
+		},
+		"too large": {
+			store: &store{pods: 1, size: 9 << 20},
+			after: updating(),
+			want: []string{
+				"existing objects were not evaluated: listing them failed: Pods: reading a list: an object has more than 8 MiB of JSON",
+			},
+			wantLists: true,
+		},
+		"too slow": {
+			store:     &store{pods: 300, delay: time.Hour},
+			after:     updating(),
+			within:    impactWithin,
+			want:      []string{strings.Replace(limited, "1h0m0s", "2s", 1)},
+			wantLists: true,
+		},
+		"forbidden": {
+			store:     &store{code: 403},
+			after:     updating(),
+			wantLists: true,
+			want: []string{
+				`existing objects were not evaluated (Pods): Ostiary may not list them: allow the verb list in a ClusterRole with ` +
+					`the label admission.ostiary.dev/aggregate-to-audit: "true"`,
+			},
+		},
+		"gone": {store: &store{code: 404}, after: updating(), wantLists: true},
+		"an error": {
+			store:     &store{code: 400},
+			after:     updating(),
+			want:      []string{"existing objects were not evaluated: listing them failed: Pods: no"},
+			wantLists: true,
+		},
+		"only new Pods": {
+			store: &store{pods: 2},
+			after: newPolicy(saying("false")),
+			want: []string{
+				"2 of 2 existing Pods would be denied if they were created again, for example by a rollout: shop/web-0, shop/web-1",
+			},
+			wantLists: true,
+		},
 		"Pods of workloads": {store: &store{pods: 12, perSet: 3}, after: guarded(), wantLists: true, want: []string{
 			"12 of 12 existing Pods would be denied if they were created again, for example by a rollout: shop/web-0, shop/web-1, shop/web-2, …",
-			"new Pods of 4 existing workloads would be denied, for example at their next restart, scaling or drain: StatefulSet shop/set-0, StatefulSet shop/set-1, StatefulSet shop/set-2, …",
+			"new Pods of 4 existing workloads would be denied, for example at their next restart, scaling or drain: " +
+				"StatefulSet shop/set-0, StatefulSet shop/set-1, StatefulSet shop/set-2, …",
 		}},
-		"changed Pods":         {store: &store{pods: 2}, after: guarded(), want: []string{"2 of 2 existing Pods would be denied if they were created again, for example by a rollout: shop/web-0, shop/web-1"}, wantLists: true},
-		"the user decides":     {store: &store{pods: 8}, after: updating(saying(`request.userInfo.username != "system:anonymous"`)), want: []string{"existing objects were not evaluated: the policy cannot be evaluated on stored objects: spec.validations[0].expression reads request.userInfo"}},
-		"warning":              {store: &store{pods: 8}, after: updating(acting(admissionregistrationv1.Warn))},
-		"warning, by the user": {store: &store{pods: 8}, after: updating(acting(admissionregistrationv1.Warn), saying(`request.userInfo.username != ""`)), want: []string{"existing objects that violate the policy are not counted: spec.validations[0].expression reads request.userInfo"}},
+		"changed Pods": {
+			store: &store{pods: 2},
+			after: guarded(),
+			want: []string{
+				"2 of 2 existing Pods would be denied if they were created again, for example by a rollout: shop/web-0, shop/web-1",
+			},
+			wantLists: true,
+		},
+		"the user decides": {
+			store: &store{pods: 8},
+			after: updating(saying(`request.userInfo.username != "system:anonymous"`)),
+			want: []string{
+				"existing objects were not evaluated: the policy cannot be evaluated on stored objects: " +
+					"spec.validations[0].expression reads request.userInfo",
+			},
+		},
+		"warning": {store: &store{pods: 8}, after: updating(acting(admissionregistrationv1.Warn))},
+		"warning, by the user": {
+			store: &store{pods: 8},
+			after: updating(acting(admissionregistrationv1.Warn), saying(`request.userInfo.username != ""`)),
+			want: []string{
+				"existing objects that violate the policy are not counted: spec.validations[0].expression reads request.userInfo",
+			},
+		},
 		"auditing Secrets": {after: updating(acting(admissionregistrationv1.Audit), func(p *v1alpha1.WebhookPolicy) {
 			p.Spec.MatchConstraints.ResourceRules[0].Resources = []string{"pods", "secrets"}
-		}), want: []string{`existing objects that violate the policy are not counted (Secrets): Ostiary may not list them: allow the verb list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`}},
-		"another message":    {store: &store{pods: 8}, before: updating(), after: updating(slow, func(p *v1alpha1.WebhookPolicy) { p.Spec.Validations[0].Message = "m" })},
-		"another expression": {store: &store{pods: 8}, before: updating(saying("true")), after: updating(), want: []string{"1 of 8 existing Pods would be denied on their next change: shop/web-7"}, wantLists: true},
-		"denying now":        {store: &store{pods: 8}, before: updating(acting(admissionregistrationv1.Warn)), after: updating(acting(admissionregistrationv1.Deny)), want: []string{"1 of 8 existing Pods would be denied on their next change: shop/web-7"}, wantLists: true},
-		"warning now":        {store: &store{pods: 8}, before: updating(), after: updating(acting(admissionregistrationv1.Warn))},
-		"params": {store: &store{pods: 8}, want: []string{"existing objects were not evaluated: the params of the policy cannot be read yet: v1 ConfigMaps are not watched yet"}, after: updating(func(p *v1alpha1.WebhookPolicy) {
-			p.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
-			acting(admissionregistrationv1.Deny)(p)
-			p.Spec.Bindings[0].ParamRef = &admissionregistrationv1.ParamRef{Name: "n", ParameterNotFoundAction: new(admissionregistrationv1.DenyAction)}
-		})},
+		}), want: []string{
+			`existing objects that violate the policy are not counted (Secrets): Ostiary may not list them: allow the verb ` +
+				`list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`,
+		}},
+		"another message": {
+			store:  &store{pods: 8},
+			before: updating(),
+			after:  updating(slow, func(p *v1alpha1.WebhookPolicy) { p.Spec.Validations[0].Message = "m" }),
+		},
+		"another expression": {
+			store:     &store{pods: 8},
+			before:    updating(saying("true")),
+			after:     updating(),
+			want:      []string{"1 of 8 existing Pods would be denied on their next change: shop/web-7"},
+			wantLists: true,
+		},
+		"denying now": {
+			store:     &store{pods: 8},
+			before:    updating(acting(admissionregistrationv1.Warn)),
+			after:     updating(acting(admissionregistrationv1.Deny)),
+			want:      []string{"1 of 8 existing Pods would be denied on their next change: shop/web-7"},
+			wantLists: true,
+		},
+		"warning now": {store: &store{pods: 8}, before: updating(), after: updating(acting(admissionregistrationv1.Warn))},
+		"params": {store: &store{pods: 8},
+			want: []string{
+				"existing objects were not evaluated: the params of the policy cannot be read yet: v1 ConfigMaps are not watched yet",
+			}, after: updating(func(p *v1alpha1.WebhookPolicy) {
+				p.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
+				acting(admissionregistrationv1.Deny)(p)
+				p.Spec.Bindings[0].ParamRef = &admissionregistrationv1.ParamRef{
+					Name:                    "n",
+					ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
+				}
+			})},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -251,7 +380,8 @@ func TestOneImpactAtATime(t *testing.T) {
 
 // TestImpactLeavesTimeToAnswer: the API server waits 5 s for a review, and less after its other parts.
 func TestImpactLeavesTimeToAnswer(t *testing.T) {
-	r := New(policy.NewCompiler, resources{ago: servedPods}, func() int { return 2 }, egress.Rule{}, logr.Discard(), newImpact(t, &store{pods: 8, delay: time.Hour}))
+	r := New(policy.NewCompiler, resources{ago: servedPods}, func() int { return 2 }, egress.Rule{}, logr.Discard(),
+		newImpact(t, &store{pods: 8, delay: time.Hour}))
 	ctx, cancel := context.WithTimeout(t.Context(), impactMargin+100*time.Millisecond)
 	defer cancel()
 	review := request(t, admissionv1.Create, updating(), nil)
@@ -263,7 +393,12 @@ func TestImpactLeavesTimeToAnswer(t *testing.T) {
 }
 
 func TestPlural(t *testing.T) {
-	for kind, name := range map[string]string{"Pods": "Pod pods", "NetworkPolicies": "NetworkPolicy networkpolicies", "Ingresses": "Ingress ingresses", "Endpoints": "Endpoints endpoints"} {
+	for kind, name := range map[string]string{
+		"Pods":            "Pod pods",
+		"NetworkPolicies": "NetworkPolicy networkpolicies",
+		"Ingresses":       "Ingress ingresses",
+		"Endpoints":       "Endpoints endpoints",
+	} {
 		singular, plural, _ := strings.Cut(name, " ")
 		r := resource{GroupVersionResource: schema.GroupVersionResource{Resource: plural}, Kind: schema.GroupVersionKind{Kind: singular}}
 		if got := r.plural(); got != kind {

@@ -28,14 +28,31 @@ func TestRehearsalWarns(t *testing.T) {
 		policy    *v1alpha1.WebhookPolicy
 		want      []string
 	}{
-		"no finding":                    {rehearse: finding()},
-		"findings":                      {rehearse: finding(denial, another), want: []string{denial, another}},
-		"after other warnings":          {rehearse: finding(another), policy: updating(slow), want: []string{tooSlow, another}},
-		"a stored object refutes one":   {rehearse: finding(denial, another), store: &store{pods: 8}, want: []string{web7, another}},
-		"all stored objects are denied": {rehearse: finding(denial), store: &store{pods: 2}, policy: updating(saying("false")), want: []string{"2 of 2 existing Pods would be denied on their next change: shop/web-0, shop/web-1", denial}},
-		"it panics":                     {rehearse: func(context.Context, *v1alpha1.WebhookPolicy, Served) []string { panic("a bug") }, policy: updating(slow), want: []string{tooSlow}},
-		"before the first discovery":    {rehearse: finding(denial), resources: unknown, want: []string{"not rehearsed: the resources of the API server are not known yet"}},
-		"no rehearsal":                  {},
+		"no finding":           {rehearse: finding()},
+		"findings":             {rehearse: finding(denial, another), want: []string{denial, another}},
+		"after other warnings": {rehearse: finding(another), policy: updating(slow), want: []string{tooSlow, another}},
+		"a stored object refutes one": {
+			rehearse: finding(denial, another),
+			store:    &store{pods: 8},
+			want:     []string{web7, another},
+		},
+		"all stored objects are denied": {
+			rehearse: finding(denial),
+			store:    &store{pods: 2},
+			policy:   updating(saying("false")),
+			want:     []string{"2 of 2 existing Pods would be denied on their next change: shop/web-0, shop/web-1", denial},
+		},
+		"it panics": {
+			rehearse: func(context.Context, *v1alpha1.WebhookPolicy, Served) []string { panic("a bug") },
+			policy:   updating(slow),
+			want:     []string{tooSlow},
+		},
+		"before the first discovery": {
+			rehearse:  finding(denial),
+			resources: unknown,
+			want:      []string{"not rehearsed: the resources of the API server are not known yet"},
+		},
+		"no rehearsal": {},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -61,13 +61,15 @@ type Reviewer struct {
 // New returns a Reviewer. compiler returns the current compiler, and replicas the number of
 // live replicas, 0 if unknown. The impact and the checks add warnings about valid policies;
 // the impact may be nil.
-func New(compiler func() *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule, log logr.Logger, impact *Impact, checks ...Check) *Reviewer {
+func New(compiler func() *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule,
+	log logr.Logger, impact *Impact, checks ...Check) *Reviewer {
 	limits, err := validation.ReadLimits()
 	if err != nil {
 		panic(err) // it depends on this program alone
 	}
 	return &Reviewer{
-		compiler: compiler, resources: resources, replicas: replicas, backends: backends, log: log, limits: limits, checks: checks, impact: impact,
+		compiler: compiler, resources: resources, replicas: replicas, backends: backends, log: log, limits: limits,
+		checks: checks, impact: impact,
 		// One at a time: a compilation takes a processor and memory from admission
 		// requests.
 		accepted: make(chan struct{}, 1+waiting), compiling: make(chan struct{}, 1),
@@ -149,7 +151,8 @@ func (r *Reviewer) warningsAbout(ctx context.Context, p, old *v1alpha1.WebhookPo
 
 // impactOf returns the warnings about the impact of a valid policy, and whether it allows a stored
 // object. The policy no longer holds a slot, so that others are reviewed in the meantime.
-func (r *Reviewer) impactOf(ctx context.Context, p, old *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo, a answer) (warnings []string, passes bool) {
+func (r *Reviewer) impactOf(ctx context.Context, p, old *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo,
+	a answer) (warnings []string, passes bool) {
 	isChanged := changesDecisions(old, p)
 	if r.impact == nil || !isChanged || !denies(p) && !p.Spec.Audits() {
 		return nil, false

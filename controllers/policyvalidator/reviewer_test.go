@@ -83,28 +83,61 @@ func request(t *testing.T, operation admissionv1.Operation, object, oldObject *v
 	}
 }
 
-const tooSlow = "spec.timeoutSeconds: requests wait up to 30 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less"
+const tooSlow = "spec.timeoutSeconds: requests wait up to 30 seconds while Ostiary does not answer, longer than many " +
+	"clients do; choose 10 or less"
 
 func TestReview(t *testing.T) {
-	const syntax = `spec.validations[0].expression: Invalid value: "object.metadata.name ==": compilation failed: ERROR: <input>:1:24: Syntax error: mismatched input '<EOF>'`
+	const syntax = `spec.validations[0].expression: Invalid value: "object.metadata.name ==": compilation failed: ERROR: ` +
+		`<input>:1:24: Syntax error: mismatched input '<EOF>'`
 	tests := map[string]struct {
 		operation         admissionv1.Operation
 		object, oldObject *v1alpha1.WebhookPolicy
 		wantRefusal       string // prefix
 		wantWarnings      []string
 	}{
-		"good":                             {operation: admissionv1.Create, object: newPolicy()},
-		"risky":                            {operation: admissionv1.Create, object: newPolicy(slow), wantWarnings: []string{tooSlow}},
-		"broken":                           {operation: admissionv1.Create, object: newPolicy(broken), wantRefusal: syntax},
-		"changed to broken":                {operation: admissionv1.Update, object: newPolicy(broken), oldObject: newPolicy(), wantRefusal: syntax},
-		"broken in another way":            {operation: admissionv1.Update, object: newPolicy(broken, slow), oldObject: newPolicy(broken), wantRefusal: syntax},
-		"mended":                           {operation: admissionv1.Update, object: newPolicy(), oldObject: newPolicy(broken)},
-		"changed to risky":                 {operation: admissionv1.Update, object: newPolicy(slow), oldObject: newPolicy(), wantWarnings: []string{tooSlow}},
-		"risky as before":                  {operation: admissionv1.Update, object: newPolicy(slow, labelled), oldObject: newPolicy(slow)},
-		"broken as before, with a label":   {operation: admissionv1.Update, object: newPolicy(broken, labelled), oldObject: newPolicy(broken)},
-		"broken, let go of while deleted":  {operation: admissionv1.Update, object: newPolicy(broken, finalized), oldObject: newPolicy(broken)},
-		"broken while it is being deleted": {operation: admissionv1.Update, object: newPolicy(broken, slow, finalized), oldObject: newPolicy(broken)},
-		"a deletion, which is never sent":  {operation: admissionv1.Delete, oldObject: newPolicy(broken)},
+		"good":   {operation: admissionv1.Create, object: newPolicy()},
+		"risky":  {operation: admissionv1.Create, object: newPolicy(slow), wantWarnings: []string{tooSlow}},
+		"broken": {operation: admissionv1.Create, object: newPolicy(broken), wantRefusal: syntax},
+		"changed to broken": {
+			operation:   admissionv1.Update,
+			object:      newPolicy(broken),
+			oldObject:   newPolicy(),
+			wantRefusal: syntax,
+		},
+		"broken in another way": {
+			operation:   admissionv1.Update,
+			object:      newPolicy(broken, slow),
+			oldObject:   newPolicy(broken),
+			wantRefusal: syntax,
+		},
+		"mended": {operation: admissionv1.Update, object: newPolicy(), oldObject: newPolicy(broken)},
+		"changed to risky": {
+			operation:    admissionv1.Update,
+			object:       newPolicy(slow),
+			oldObject:    newPolicy(),
+			wantWarnings: []string{tooSlow},
+		},
+		"risky as before": {
+			operation: admissionv1.Update,
+			object:    newPolicy(slow, labelled),
+			oldObject: newPolicy(slow),
+		},
+		"broken as before, with a label": {
+			operation: admissionv1.Update,
+			object:    newPolicy(broken, labelled),
+			oldObject: newPolicy(broken),
+		},
+		"broken, let go of while deleted": {
+			operation: admissionv1.Update,
+			object:    newPolicy(broken, finalized),
+			oldObject: newPolicy(broken),
+		},
+		"broken while it is being deleted": {
+			operation: admissionv1.Update,
+			object:    newPolicy(broken, slow, finalized),
+			oldObject: newPolicy(broken),
+		},
+		"a deletion, which is never sent": {operation: admissionv1.Delete, oldObject: newPolicy(broken)},
 	}
 	r := newReviewer(resources{ago: unknown}, 0)
 	for name, tt := range tests {
@@ -144,7 +177,12 @@ func TestReviewOfSomethingElse(t *testing.T) {
 	status.SubResource = "status"
 	garbage.Object.Raw = []byte(`{"spec": []}`)
 	nothing.Object.Raw = nil
-	for name, req := range map[string]*admissionv1.AdmissionRequest{"another kind": &other, "a subresource": &status, "garbage": &garbage, "nothing": &nothing} {
+	for name, req := range map[string]*admissionv1.AdmissionRequest{
+		"another kind":  &other,
+		"a subresource": &status,
+		"garbage":       &garbage,
+		"nothing":       &nothing,
+	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := newReviewer(resources{ago: unknown}, 0).Review(t.Context(), req)
 			var bad interface{ BadRequest() bool }
@@ -262,7 +300,8 @@ func TestRefusalIsBounded(t *testing.T) {
 			if len(causes) != tt.wantCauses || len(got.Result.Message) > 2*maxErrorText {
 				t.Errorf("%d causes, want %d; a message of %d bytes", len(causes), tt.wantCauses, len(got.Result.Message))
 			}
-			if last := causes[len(causes)-1].Message; tt.wantLast != "" && (last != tt.wantLast || !strings.HasSuffix(got.Result.Message, tt.wantLast)) {
+			if last := causes[len(causes)-1].Message; tt.wantLast != "" && (last != tt.wantLast ||
+				!strings.HasSuffix(got.Result.Message, tt.wantLast)) {
 				t.Errorf("last cause %q", last)
 			}
 		})

@@ -71,7 +71,8 @@ func withParams(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
 
 func withImages(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
 	p.Spec = v1alpha1.WebhookPolicySpec{Plugin: &v1alpha1.Plugin{
-		Name: v1alpha1.PluginImagePolicyWebhook, Config: &runtime.RawExtension{Raw: []byte(`{"imagePolicy": {"kubeConfigSecret": {"name": "s"}}}`)},
+		Name:   v1alpha1.PluginImagePolicyWebhook,
+		Config: &runtime.RawExtension{Raw: []byte(`{"imagePolicy": {"kubeConfigSecret": {"name": "s"}}}`)},
 	}}
 	return p
 }
@@ -84,18 +85,66 @@ func TestMissingDependency(t *testing.T) {
 		sources *fakeSources
 		want    missingDependency
 	}{
-		"nothing":                      {withParams(newPolicy()), &fakeSources{synced: true}, missingDependency{}},
-		"params that are a problem":    {withParams(newPolicy()), &fakeSources{problem: "forbidden"}, missingDependency{reason: "ParamsNotReady", message: "forbidden"}},
-		"params, known but a problem":  {withParams(newPolicy()), &fakeSources{synced: true, problem: "forbidden"}, missingDependency{reason: "ParamsNotReady", message: "forbidden"}},
-		"params that are being listed": {withParams(newPolicy()), &fakeSources{}, missingDependency{reason: "ParamsNotReady", message: "objects of kind ConfigMap in v1 are being listed", transient: true}},
-		"params of a full namespace":   {withParams(newPolicy()), &fakeSources{synced: true, excess: "too many"}, missingDependency{reason: "ParamsNotReady", message: "too many"}},
-		"a kind that no binding reads": {unused, &fakeSources{problem: "no kind"}, missingDependency{reason: "ParamsNotReady", message: "no kind"}},
-		"no params":                    {newPolicy(), &fakeSources{problem: "forbidden"}, missingDependency{}},
-		"a Secret":                     {withImages(newPolicy()), &fakeSources{backend: "Secret a/s: it does not exist"}, missingDependency{reason: "ParamsNotReady", message: "Secret a/s: it does not exist"}},
-		"a valid Secret":               {withImages(newPolicy()), &fakeSources{}, missingDependency{}},
-		"an unused Secret":             {newPolicy(), &fakeSources{backend: "Secret a/s: it does not exist"}, missingDependency{}},
-		"a schema":                     {newPolicy(), &fakeSources{missing: "no schema"}, missingDependency{reason: "SchemaNotReady", message: "no schema"}},
-		"a schema that is being read":  {newPolicy(), &fakeSources{missing: "no schema", reading: true}, missingDependency{reason: "SchemaNotReady", message: "the schemas of the mutated kinds are being read", transient: true}},
+		"nothing": {policy: withParams(newPolicy()), sources: &fakeSources{synced: true}, want: missingDependency{}},
+		"params that are a problem": {
+			policy:  withParams(newPolicy()),
+			sources: &fakeSources{problem: "forbidden"},
+			want:    missingDependency{reason: "ParamsNotReady", message: "forbidden"},
+		},
+		"params, known but a problem": {
+			policy:  withParams(newPolicy()),
+			sources: &fakeSources{synced: true, problem: "forbidden"},
+			want:    missingDependency{reason: "ParamsNotReady", message: "forbidden"},
+		},
+		"params that are being listed": {
+			policy:  withParams(newPolicy()),
+			sources: &fakeSources{},
+			want: missingDependency{
+				reason:    "ParamsNotReady",
+				message:   "objects of kind ConfigMap in v1 are being listed",
+				transient: true,
+			},
+		},
+		"params of a full namespace": {
+			policy:  withParams(newPolicy()),
+			sources: &fakeSources{synced: true, excess: "too many"},
+			want:    missingDependency{reason: "ParamsNotReady", message: "too many"},
+		},
+		"a kind that no binding reads": {
+			policy:  unused,
+			sources: &fakeSources{problem: "no kind"},
+			want:    missingDependency{reason: "ParamsNotReady", message: "no kind"},
+		},
+		"no params": {
+			policy:  newPolicy(),
+			sources: &fakeSources{problem: "forbidden"},
+			want:    missingDependency{},
+		},
+		"a Secret": {
+			policy:  withImages(newPolicy()),
+			sources: &fakeSources{backend: "Secret a/s: it does not exist"},
+			want:    missingDependency{reason: "ParamsNotReady", message: "Secret a/s: it does not exist"},
+		},
+		"a valid Secret": {policy: withImages(newPolicy()), sources: &fakeSources{}, want: missingDependency{}},
+		"an unused Secret": {
+			policy:  newPolicy(),
+			sources: &fakeSources{backend: "Secret a/s: it does not exist"},
+			want:    missingDependency{},
+		},
+		"a schema": {
+			policy:  newPolicy(),
+			sources: &fakeSources{missing: "no schema"},
+			want:    missingDependency{reason: "SchemaNotReady", message: "no schema"},
+		},
+		"a schema that is being read": {
+			policy:  newPolicy(),
+			sources: &fakeSources{missing: "no schema", reading: true},
+			want: missingDependency{
+				reason:    "SchemaNotReady",
+				message:   "the schemas of the mutated kinds are being read",
+				transient: true,
+			},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +160,8 @@ func TestMissingDependency(t *testing.T) {
 }
 
 func TestAbsentParams(t *testing.T) {
-	const absent = ", because ConfigMap shop/limits does not exist at spec.bindings[0].paramRef: create it, or set parameterNotFoundAction: Allow"
+	const absent = ", because ConfigMap shop/limits does not exist at spec.bindings[0].paramRef: create it, or set " +
+		"parameterNotFoundAction: Allow"
 	with := func(change func(*v1alpha1.WebhookPolicy)) *v1alpha1.WebhookPolicy {
 		p := withParams(newPolicy())
 		change(p)
@@ -123,8 +173,12 @@ func TestAbsentParams(t *testing.T) {
 		notFound string
 		want     string
 	}{
-		"found":     {policy: withParams(newPolicy())},
-		"not found": {policy: withParams(newPolicy()), notFound: "ConfigMap shop/limits does not exist", want: "every matching request is denied" + absent},
+		"found": {policy: withParams(newPolicy())},
+		"not found": {
+			policy:   withParams(newPolicy()),
+			notFound: "ConfigMap shop/limits does not exist",
+			want:     "every matching request is denied" + absent,
+		},
 		"allowed": {notFound: "x", policy: with(func(p *v1alpha1.WebhookPolicy) {
 			p.Spec.Bindings[0].ParamRef.ParameterNotFoundAction = new(admissionregistrationv1.AllowAction)
 		})},
@@ -158,7 +212,8 @@ func TestObjectsOfPoliciesAndPlugins(t *testing.T) {
 	plugin := withImages(newPolicy())
 	plugin.Spec.Plugin = &v1alpha1.Plugin{Name: v1alpha1.PluginDefaultIngressClass}
 	r := &Reconciler{Sources: []Source{
-		Params(&fakeSources{problem: "no params"}), PluginObjects(&fakeSources{problem: "no objects"}), Schemas(&fakeSources{missing: "no schema"}),
+		Params(&fakeSources{problem: "no params"}), PluginObjects(&fakeSources{problem: "no objects"}),
+		Schemas(&fakeSources{missing: "no schema"}),
 	}}
 	for name, tc := range map[string]struct {
 		policy *v1alpha1.WebhookPolicy
@@ -200,7 +255,9 @@ func TestShouldReport(t *testing.T) {
 }
 
 func TestTypeCheckingIsReported(t *testing.T) {
-	found := &admissionregistrationv1.TypeChecking{ExpressionWarnings: []admissionregistrationv1.ExpressionWarning{{FieldRef: "f", Warning: "w"}}}
+	found := &admissionregistrationv1.TypeChecking{
+		ExpressionWarnings: []admissionregistrationv1.ExpressionWarning{{FieldRef: "f", Warning: "w"}},
+	}
 	p := newPolicy()
 	r := &Reconciler{Sources: []Source{Types(&fakeSources{found: found})}}
 	if got := observe(p, nil, r.inputs(t.Context(), p), now).TypeChecking; got != found {

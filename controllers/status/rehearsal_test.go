@@ -31,22 +31,64 @@ func TestRehearsedCondition(t *testing.T) {
 		stored  *v1alpha1.AuditStatus
 		want    string
 	}{
-		"not rehearsed yet":                     {},
-		"a policy from before an upgrade":       {written: []metav1.Condition{{Type: v1alpha1.ConditionAccepted, ObservedGeneration: 2}}},
-		"rehearsed by an earlier leader":        {written: written(2), want: "True Written: "},
-		"an earlier generation was rehearsed":   {written: written(1)},
-		"rehearsed again":                       {written: written(2), result: &rehearsal.Result{}, want: "True Complete: no request was found that fails with an error or goes around the policy"},
-		"a finding":                             {result: &rehearsal.Result{Warnings: []typecheck.Warning{finding}}, want: "False Findings: spec.validations[0].expression: can fail"},
-		"a limit":                               {result: &rehearsal.Result{Stopped: "the time for it ended"}, want: "False Incomplete: not rehearsed: the time for it ended"},
-		"a finding before a limit":              {result: &rehearsal.Result{Warnings: []typecheck.Warning{finding}, Stopped: "the time for it ended", Omitted: []string{"some kinds"}}, want: "False Findings: spec.validations[0].expression: can fail; not rehearsed: the time for it ended; some kinds"},
-		"kinds that are not known":              {result: &rehearsal.Result{Omitted: []string{"some kinds"}}, want: "False Incomplete: not rehearsed: some kinds"},
-		"more findings than a message contains": {result: &rehearsal.Result{Warnings: many}, want: "False Findings: f: 0; f: 1; f: 2; f: 3; f: 4; f: 5; f: 6; f: 7; f: 8; f: 9; 2 more: run kubectl ostiary lint"},
-		"denials, and nothing is stored":        {result: denies, stored: &v1alpha1.AuditStatus{Violations: new(int64)}, want: "False Findings: " + denial},
-		"denials, and all stored objects are denied": {result: denies, stored: &v1alpha1.AuditStatus{Violations: new(int64(1)), Objects: 3, ViolationsOnCreate: 1, Errors: 1},
-			want: "False Findings: " + denial},
-		"denials, and a stored object passes":           {result: denies, stored: &v1alpha1.AuditStatus{Violations: new(int64(1)), Objects: 2}, want: "True Complete: no request was found that fails with an error or goes around the policy"},
-		"denials, and some objects could not be read":   {result: denies, stored: &v1alpha1.AuditStatus{Objects: 2}, want: "False Findings: " + denial},
-		"another finding, while a stored object passes": {result: &rehearsal.Result{Warnings: []typecheck.Warning{finding}}, stored: &v1alpha1.AuditStatus{Violations: new(int64), Objects: 2}, want: "False Findings: spec.validations[0].expression: can fail"},
+		"not rehearsed yet": {},
+		"a policy from before an upgrade": {
+			written: []metav1.Condition{{Type: v1alpha1.ConditionAccepted, ObservedGeneration: 2}},
+		},
+		"rehearsed by an earlier leader":      {written: written(2), want: "True Written: "},
+		"an earlier generation was rehearsed": {written: written(1)},
+		"rehearsed again": {
+			written: written(2),
+			result:  &rehearsal.Result{},
+			want:    "True Complete: no request was found that fails with an error or goes around the policy",
+		},
+		"a finding": {
+			result: &rehearsal.Result{Warnings: []typecheck.Warning{finding}},
+			want:   "False Findings: spec.validations[0].expression: can fail",
+		},
+		"a limit": {
+			result: &rehearsal.Result{Stopped: "the time for it ended"},
+			want:   "False Incomplete: not rehearsed: the time for it ended",
+		},
+		"a finding before a limit": {
+			result: &rehearsal.Result{
+				Warnings: []typecheck.Warning{finding},
+				Stopped:  "the time for it ended",
+				Omitted:  []string{"some kinds"},
+			},
+			want: "False Findings: spec.validations[0].expression: can fail; not rehearsed: the time for it ended; some kinds",
+		},
+		"kinds that are not known": {
+			result: &rehearsal.Result{Omitted: []string{"some kinds"}},
+			want:   "False Incomplete: not rehearsed: some kinds",
+		},
+		"more findings than a message contains": {
+			result: &rehearsal.Result{Warnings: many},
+			want:   "False Findings: f: 0; f: 1; f: 2; f: 3; f: 4; f: 5; f: 6; f: 7; f: 8; f: 9; 2 more: run kubectl ostiary lint",
+		},
+		"denials, and nothing is stored": {
+			result: denies,
+			stored: &v1alpha1.AuditStatus{Violations: new(int64)},
+			want:   "False Findings: " + denial,
+		},
+		"denials, and all stored objects are denied": {result: denies,
+			stored: &v1alpha1.AuditStatus{Violations: new(int64(1)), Objects: 3, ViolationsOnCreate: 1, Errors: 1},
+			want:   "False Findings: " + denial},
+		"denials, and a stored object passes": {
+			result: denies,
+			stored: &v1alpha1.AuditStatus{Violations: new(int64(1)), Objects: 2},
+			want:   "True Complete: no request was found that fails with an error or goes around the policy",
+		},
+		"denials, and some objects could not be read": {
+			result: denies,
+			stored: &v1alpha1.AuditStatus{Objects: 2},
+			want:   "False Findings: " + denial,
+		},
+		"another finding, while a stored object passes": {
+			result: &rehearsal.Result{Warnings: []typecheck.Warning{finding}},
+			stored: &v1alpha1.AuditStatus{Violations: new(int64), Objects: 2},
+			want:   "False Findings: spec.validations[0].expression: can fail",
+		},
 		"a long finding": {result: &rehearsal.Result{Warnings: []typecheck.Warning{{Field: "f", Text: strings.Repeat("x", 1000)}}},
 			want: "False Findings: f: " + strings.Repeat("x", maxFinding-len("f: ...")) + "..."},
 	}

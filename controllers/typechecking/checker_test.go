@@ -95,7 +95,11 @@ func policyFor(name string, validations ...v1alpha1.Validation) *v1alpha1.Webhoo
 			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
 				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
 					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-					Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets", "deployments"}},
+					Rule: admissionregistrationv1.Rule{
+						APIGroups:   []string{"apps"},
+						APIVersions: []string{"v1"},
+						Resources:   []string{"statefulsets", "deployments"},
+					},
 				},
 			}}},
 			Validations: validations,
@@ -114,8 +118,9 @@ func TestWarningsOfKubernetes(t *testing.T) {
 		return v1alpha1.Validation{Expression: expression}
 	}
 	tests := map[string]*v1alpha1.WebhookPolicy{
-		"right":   policyFor("right", v("object.spec.replicas <= 5")),
-		"wrong":   policyFor("wrong", v("object.spec.replicas <= 5"), v("object.spec.replicsa <= 5"), v1alpha1.Validation{Expression: "object.spec.replicas > '5'", MessageExpression: "'no ' + object.spec.replicas"}),
+		"right": policyFor("right", v("object.spec.replicas <= 5")),
+		"wrong": policyFor("wrong", v("object.spec.replicas <= 5"), v("object.spec.replicsa <= 5"),
+			v1alpha1.Validation{Expression: "object.spec.replicas > '5'", MessageExpression: "'no ' + object.spec.replicas"}),
 		"params":  policyFor("params", v("params.data.max == 5")),
 		"unknown": policyFor("unknown", v("object.nothing == 1")),
 	}
@@ -357,12 +362,45 @@ func TestVersionThatChanges(t *testing.T) {
 		wantBefore, wantAfter []string
 		wantChanges           int // notifications after the change
 	}{
-		"a function that the new version has":      {expression: "[1].includes(1)", from: 36, to: 37, wantBefore: missing, wantChanges: 1},
-		"a function that the new version has not":  {expression: "[1].includes(1)", from: 37, to: 36, wantAfter: missing, wantChanges: 1},
-		"a result of an earlier leader":            {expression: "[1].includes(1)", status: earlier, from: 37, to: 36, wantAfter: missing, wantChanges: 1},
-		"no change":                                {expression: "[1].includes(1)", from: 36, to: 36, wantBefore: missing, wantAfter: missing},
-		"a warning that all versions have":         {expression: "object.b.orValue(1) == 1", status: earlier, from: 36, to: 37, wantBefore: earlier, wantAfter: earlier},
-		"an expression that does not depend on it": {expression: "object.b == 1", status: earlier, from: 36, to: 37, wantBefore: earlier, wantAfter: earlier},
+		"a function that the new version has": {
+			expression:  "[1].includes(1)",
+			from:        36,
+			to:          37,
+			wantBefore:  missing,
+			wantChanges: 1,
+		},
+		"a function that the new version has not": {
+			expression:  "[1].includes(1)",
+			from:        37,
+			to:          36,
+			wantAfter:   missing,
+			wantChanges: 1,
+		},
+		"a result of an earlier leader": {
+			expression:  "[1].includes(1)",
+			status:      earlier,
+			from:        37,
+			to:          36,
+			wantAfter:   missing,
+			wantChanges: 1,
+		},
+		"no change": {expression: "[1].includes(1)", from: 36, to: 36, wantBefore: missing, wantAfter: missing},
+		"a warning that all versions have": {
+			expression: "object.b.orValue(1) == 1",
+			status:     earlier,
+			from:       36,
+			to:         37,
+			wantBefore: earlier,
+			wantAfter:  earlier,
+		},
+		"an expression that does not depend on it": {
+			expression: "object.b == 1",
+			status:     earlier,
+			from:       36,
+			to:         37,
+			wantBefore: earlier,
+			wantAfter:  earlier,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -370,13 +408,20 @@ func TestVersionThatChanges(t *testing.T) {
 				var e engine
 				e.Store(int64(tt.from))
 				c := New(Options{Client: &list{text: apps("b")}, Engines: &e, Log: logr.Discard(),
-					Resources: &served{lists: Served{{Group: "apps", Version: "v1"}: {{Name: "deployments", Kind: "Deployment"}, {Name: "statefulsets", Kind: "StatefulSet"}}}}})
+					Resources: &served{
+						lists: Served{
+							{Group: "apps", Version: "v1"}: {
+								{Name: "deployments", Kind: "Deployment"}, {Name: "statefulsets", Kind: "StatefulSet"},
+							},
+						},
+					}})
 				run(t, c)
 				p := policyFor("p", v1alpha1.Validation{Expression: tt.expression})
 				if tt.status != nil {
 					p.Status = checkedStatus()
 					for _, text := range tt.status {
-						p.Status.TypeChecking.ExpressionWarnings = append(p.Status.TypeChecking.ExpressionWarnings, admissionregistrationv1.ExpressionWarning{Warning: text})
+						p.Status.TypeChecking.ExpressionWarnings = append(p.Status.TypeChecking.ExpressionWarnings,
+							admissionregistrationv1.ExpressionWarning{Warning: text})
 					}
 				}
 				c.Want([]*v1alpha1.WebhookPolicy{p})
@@ -465,7 +510,8 @@ func TestWarningsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, after, ok := strings.Cut(string(crd), " warning:\n"); !ok || !strings.Contains(after[:min(len(after), 400)], fmt.Sprintf("maxLength: %d\n", maxWarning)) {
+	if _, after, ok := strings.Cut(string(crd), " warning:\n"); !ok ||
+		!strings.Contains(after[:min(len(after), 400)], fmt.Sprintf("maxLength: %d\n", maxWarning)) {
 		t.Errorf("the kind has no room for a warning of %d bytes", maxWarning)
 	}
 }

@@ -265,7 +265,8 @@ func TestEvents(t *testing.T) {
 		"long": {
 			violation: deniedPod(bare, policy.Violation{Message: strings.Repeat("m", 1024)}),
 			want: []string{
-				`Warning PolicyViolation Deny of Namespace team-a/team-a by p: WebhookPolicy "p" denied CREATE of pods "web-1-x": ` + strings.Repeat("m", 946) + "...",
+				`Warning PolicyViolation Deny of Namespace team-a/team-a by p: WebhookPolicy "p" denied CREATE of pods ` +
+					`"web-1-x": ` + strings.Repeat("m", 946) + "...",
 			},
 		},
 		"a dry run":       {violation: deniedPod(func(r *admissionv1.AdmissionRequest) { r.DryRun = new(true) })},

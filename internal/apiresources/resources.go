@@ -141,7 +141,10 @@ func (r *Resources) ResourcesOf(kind schema.GroupVersionKind) ([]pluginapi.KindR
 	}
 	for _, resource := range r.lists[kind.GroupVersion()] {
 		if resource.Kind == kind.Kind && !strings.Contains(resource.Name, "/") {
-			out = append(out, pluginapi.KindResource{GroupVersionResource: kind.GroupVersion().WithResource(resource.Name), Namespaced: resource.Namespaced})
+			out = append(out, pluginapi.KindResource{
+				GroupVersionResource: kind.GroupVersion().WithResource(resource.Name),
+				Namespaced:           resource.Namespaced,
+			})
 		}
 	}
 	if len(out) == 0 {

@@ -45,7 +45,8 @@ func auditable(b *testing.B) (out []*Evaluator) {
 // alone and as the audit does. The ratio is the cost of the second evaluation.
 func BenchmarkEvaluateAnew(b *testing.B) {
 	const restricted = "securityContext: {runAsNonRoot: true, allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, " +
-		"seccompProfile: {type: RuntimeDefault}, capabilities: {drop: [ALL]}}, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {memory: 1Gi}}"
+		"seccompProfile: {type: RuntimeDefault}, capabilities: {drop: [ALL]}}, resources: {requests: {cpu: 1, memory: 1Gi}, " +
+		"limits: {memory: 1Gi}}"
 	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, labels: {app: web}}, " +
 		"spec: {nodeName: a, containers: [{name: c, image: 'registry.example.com/i:1', %s}]}, status: {phase: Running}}"
 	objects := map[string]string{

@@ -49,8 +49,13 @@ func (n namespaces) List(labels.Selector) ([]*corev1.Namespace, error) { return 
 // limits are params with a limit.
 type limits struct{}
 
-func (limits) Params(context.Context, *admissionregistrationv1.ParamKind, *admissionregistrationv1.ParamRef, string) ([]runtime.Object, error) {
-	return []runtime.Object{&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"limit": "2"}}}}, nil
+func (limits) Params(context.Context, *admissionregistrationv1.ParamKind, *admissionregistrationv1.ParamRef,
+	string) ([]runtime.Object, error) {
+	return []runtime.Object{
+		&unstructured.Unstructured{
+			Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"limit": "2"}},
+		},
+	}, nil
 }
 
 func environment() policy.Environment {
@@ -62,11 +67,14 @@ func environment() policy.Environment {
 }
 
 const (
-	onConfigMaps = "matchConstraints: {%s resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [configmaps]}]}\n"
+	onConfigMaps = "matchConstraints: {%s resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [CREATE, " +
+		"UPDATE], resources: [configmaps]}]}\n"
 	onPods       = "matchConstraints: {%s resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}\n"
-	requiresTeam = "validations: [{name: team, expression: 'has(object.metadata.labels) && \"team\" in object.metadata.labels', message: no team}]\n"
-	configMap    = "{apiVersion: v1, kind: ConfigMap, metadata: {name: web, namespace: shop, labels: {app: web}}, data: {a: b}}"
-	deployment   = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: 'i:latest'}]}}}}"
+	requiresTeam = "validations: [{name: team, expression: 'has(object.metadata.labels) && \"team\" in " +
+		"object.metadata.labels', message: no team}]\n"
+	configMap  = "{apiVersion: v1, kind: ConfigMap, metadata: {name: web, namespace: shop, labels: {app: web}}, data: {a: b}}"
+	deployment = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: " +
+		"{metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: 'i:latest'}]}}}}"
 )
 
 func policyFrom(t *testing.T, spec string) *v1alpha1.WebhookPolicy {
@@ -102,33 +110,118 @@ func on(rules, selector string) string { return strings.Replace(rules, "%s", sel
 
 func TestEvaluate(t *testing.T) {
 	violates := func(d policy.Decision, binding string) policy.Audited {
-		return policy.Audited{Decision: d, Denied: d == policy.DecisionDeny, Violations: []policy.Violation{{Decision: d, Message: "no team", Binding: binding, Validation: "team"}}}
+		return policy.Audited{
+			Decision:   d,
+			Denied:     d == policy.DecisionDeny,
+			Violations: []policy.Violation{{Decision: d, Message: "no team", Binding: binding, Validation: "team"}},
+		}
 	}
 	unmatched := policy.Audited{Decision: policy.DecisionUnmatched}
 	tests := map[string]struct {
 		spec, object string
 		want         policy.Audited
 	}{
-		"denied":                      {on(onConfigMaps, "") + requiresTeam, configMap, violates(policy.DecisionDeny, "")},
-		"warned":                      {on(onConfigMaps, "") + requiresTeam + "bindings: [{name: b, validationActions: [Warn]}]", configMap, violates(policy.DecisionWarn, "b")},
-		"audited":                     {on(onConfigMaps, "") + requiresTeam + "bindings: [{name: b, validationActions: [Audit]}]", configMap, violates(policy.DecisionAudit, "b")},
-		"ratcheted":                   {on(onConfigMaps, "") + requiresTeam + "ratchet: true", configMap, violates(policy.DecisionRatchet, "")},
-		"allowed":                     {on(onConfigMaps, "") + requiresTeam, strings.Replace(configMap, "app:", "team:", 1), policy.Audited{Decision: policy.DecisionAllow}},
-		"another resource":            {on(onConfigMaps, "") + requiresTeam, deployment, unmatched},
-		"an exempt namespace":         {on(onConfigMaps, "") + requiresTeam, strings.Replace(configMap, "shop", "exempt", 1), unmatched},
-		"Kubernetes' own namespace":   {on(onConfigMaps, "") + requiresTeam, strings.Replace(configMap, "shop", "kube-system", 1), unmatched},
-		"an exempt Namespace":         {strings.Replace(on(onConfigMaps, ""), "configmaps", "namespaces", 1) + requiresTeam, "{apiVersion: v1, kind: Namespace, metadata: {name: exempt}}", unmatched},
-		"a guarded resource":          {strings.NewReplacer("configmaps", "'*'", "''", "'*'").Replace(on(onConfigMaps, "")) + requiresTeam, "{apiVersion: v1, kind: Event, metadata: {name: e, namespace: shop}}", unmatched},
-		"another namespace label":     {on(onConfigMaps, "namespaceSelector: {matchLabels: {team: b}},") + requiresTeam, configMap, unmatched},
-		"the namespace label":         {on(onConfigMaps, "namespaceSelector: {matchLabels: {team: a}},") + requiresTeam, configMap, violates(policy.DecisionDeny, "")},
-		"another object label":        {on(onConfigMaps, "objectSelector: {matchLabels: {app: db}},") + requiresTeam, configMap, unmatched},
-		"the object label":            {on(onConfigMaps, "objectSelector: {matchLabels: {app: web}},") + requiresTeam, configMap, violates(policy.DecisionDeny, "")},
-		"a binding that matches not":  {on(onConfigMaps, "") + requiresTeam + "bindings: [{name: b, matchResources: {objectSelector: {matchLabels: {app: db}}}}]", configMap, unmatched},
-		"a match condition":           {on(onConfigMaps, "") + requiresTeam + "matchConditions: [{name: m, expression: 'object.data.a == \"c\"'}]", configMap, policy.Audited{Decision: policy.DecisionSkip}},
-		"the namespace":               {on(onConfigMaps, "") + "validations: [{expression: 'namespaceObject.metadata.labels.team == \"a\"'}]", configMap, policy.Audited{Decision: policy.DecisionAllow}},
-		"params":                      {on(onConfigMaps, "") + "paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings: [{name: b, validationActions: [Deny], paramRef: {name: l, parameterNotFoundAction: Deny}}]\nvalidations: [{expression: 'params.data.limit == \"2\"'}]", configMap, policy.Audited{Decision: policy.DecisionAllow}},
-		"a template":                  {on(onPods, "") + "podTemplates: {validationActions: [Warn]}\nvalidations: [{expression: '!object.spec.containers.exists(c, c.image.endsWith(\":latest\"))', message: latest}]", deployment, policy.Audited{Decision: policy.DecisionWarn, Violations: []policy.Violation{{Decision: policy.DecisionWarn, Message: "latest", Template: "spec.template"}}, DeniesPods: true}},
-		"a template that matches not": {on(onPods, "objectSelector: {matchLabels: {app: db}},") + "podTemplates: {}\nvalidations: [{expression: 'false'}]", deployment, unmatched},
+		"denied": {spec: on(onConfigMaps, "") + requiresTeam, object: configMap, want: violates(policy.DecisionDeny, "")},
+		"warned": {
+			spec:   on(onConfigMaps, "") + requiresTeam + "bindings: [{name: b, validationActions: [Warn]}]",
+			object: configMap,
+			want:   violates(policy.DecisionWarn, "b"),
+		},
+		"audited": {
+			spec:   on(onConfigMaps, "") + requiresTeam + "bindings: [{name: b, validationActions: [Audit]}]",
+			object: configMap,
+			want:   violates(policy.DecisionAudit, "b"),
+		},
+		"ratcheted": {
+			spec:   on(onConfigMaps, "") + requiresTeam + "ratchet: true",
+			object: configMap,
+			want:   violates(policy.DecisionRatchet, ""),
+		},
+		"allowed": {
+			spec:   on(onConfigMaps, "") + requiresTeam,
+			object: strings.Replace(configMap, "app:", "team:", 1),
+			want:   policy.Audited{Decision: policy.DecisionAllow},
+		},
+		"another resource": {spec: on(onConfigMaps, "") + requiresTeam, object: deployment, want: unmatched},
+		"an exempt namespace": {
+			spec:   on(onConfigMaps, "") + requiresTeam,
+			object: strings.Replace(configMap, "shop", "exempt", 1),
+			want:   unmatched,
+		},
+		"Kubernetes' own namespace": {
+			spec:   on(onConfigMaps, "") + requiresTeam,
+			object: strings.Replace(configMap, "shop", "kube-system", 1),
+			want:   unmatched,
+		},
+		"an exempt Namespace": {
+			spec:   strings.Replace(on(onConfigMaps, ""), "configmaps", "namespaces", 1) + requiresTeam,
+			object: "{apiVersion: v1, kind: Namespace, metadata: {name: exempt}}",
+			want:   unmatched,
+		},
+		"a guarded resource": {
+			spec:   strings.NewReplacer("configmaps", "'*'", "''", "'*'").Replace(on(onConfigMaps, "")) + requiresTeam,
+			object: "{apiVersion: v1, kind: Event, metadata: {name: e, namespace: shop}}",
+			want:   unmatched,
+		},
+		"another namespace label": {
+			spec:   on(onConfigMaps, "namespaceSelector: {matchLabels: {team: b}},") + requiresTeam,
+			object: configMap,
+			want:   unmatched,
+		},
+		"the namespace label": {
+			spec:   on(onConfigMaps, "namespaceSelector: {matchLabels: {team: a}},") + requiresTeam,
+			object: configMap,
+			want:   violates(policy.DecisionDeny, ""),
+		},
+		"another object label": {
+			spec:   on(onConfigMaps, "objectSelector: {matchLabels: {app: db}},") + requiresTeam,
+			object: configMap,
+			want:   unmatched,
+		},
+		"the object label": {
+			spec:   on(onConfigMaps, "objectSelector: {matchLabels: {app: web}},") + requiresTeam,
+			object: configMap,
+			want:   violates(policy.DecisionDeny, ""),
+		},
+		"a binding that matches not": {
+			spec: on(onConfigMaps, "") + requiresTeam +
+				"bindings: [{name: b, matchResources: {objectSelector: {matchLabels: {app: db}}}}]",
+			object: configMap,
+			want:   unmatched,
+		},
+		"a match condition": {
+			spec:   on(onConfigMaps, "") + requiresTeam + "matchConditions: [{name: m, expression: 'object.data.a == \"c\"'}]",
+			object: configMap,
+			want:   policy.Audited{Decision: policy.DecisionSkip},
+		},
+		"the namespace": {
+			spec:   on(onConfigMaps, "") + "validations: [{expression: 'namespaceObject.metadata.labels.team == \"a\"'}]",
+			object: configMap,
+			want:   policy.Audited{Decision: policy.DecisionAllow},
+		},
+		"params": {
+			spec: on(onConfigMaps, "") +
+				"paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings: [{name: b, validationActions: [Deny], paramRef: {name: " +
+				"l, parameterNotFoundAction: Deny}}]\nvalidations: [{expression: 'params.data.limit == \"2\"'}]",
+			object: configMap,
+			want:   policy.Audited{Decision: policy.DecisionAllow},
+		},
+		"a template": {
+			spec: on(onPods, "") + "podTemplates: {validationActions: [Warn]}\n" +
+				"validations: [{expression: '!object.spec.containers.exists(c, c.image.endsWith(\":latest\"))', message: latest}]",
+			object: deployment,
+			want: policy.Audited{
+				Decision:   policy.DecisionWarn,
+				Violations: []policy.Violation{{Decision: policy.DecisionWarn, Message: "latest", Template: "spec.template"}},
+				DeniesPods: true,
+			},
+		},
+		"a template that matches not": {
+			spec: on(onPods, "objectSelector: {matchLabels: {app: db}},") +
+				"podTemplates: {}\nvalidations: [{expression: 'false'}]",
+			object: deployment,
+			want:   unmatched,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +230,8 @@ func TestEvaluate(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs.ToAggregate())
 			}
-			got := NewEvaluator(p, compiled, guard.ExemptNamespaces([]string{"exempt"})).Evaluate(t.Context(), objectFrom(t, tc.object), environment())
+			got := NewEvaluator(p, compiled, guard.ExemptNamespaces([]string{"exempt"})).Evaluate(t.Context(),
+				objectFrom(t, tc.object), environment())
 			if diff := cmp.Diff(tc.want, got.Audited); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -171,32 +265,111 @@ func TestEvaluateAnew(t *testing.T) {
 		want          policy.Decision
 		wantOperation string
 	}{
-		"only new Pods":                  {spec: saying(on(onPods, ""), latest), want: policy.DecisionDeny, wantOperation: "CREATE"},
-		"only new Pods that pass":        {spec: saying(on(onPods, ""), "true"), want: policy.DecisionAllow, wantOperation: "CREATE"},
-		"only changed Pods":              {spec: saying(strings.Replace(on(onPods, ""), "CREATE", "UPDATE", 1), latest), want: policy.DecisionDeny, wantOperation: "UPDATE"},
+		"only new Pods": {spec: saying(on(onPods, ""), latest), want: policy.DecisionDeny, wantOperation: "CREATE"},
+		"only new Pods that pass": {
+			spec:          saying(on(onPods, ""), "true"),
+			want:          policy.DecisionAllow,
+			wantOperation: "CREATE",
+		},
+		"only changed Pods": {
+			spec:          saying(strings.Replace(on(onPods, ""), "CREATE", "UPDATE", 1), latest),
+			want:          policy.DecisionDeny,
+			wantOperation: "UPDATE",
+		},
 		"new and changed Pods":           {spec: saying(allOnPods, guard+latest), want: policy.DecisionDeny, wantOperation: "CREATE"},
 		"new and changed Pods that pass": {spec: saying(allOnPods, guard+"true"), want: policy.DecisionAllow, wantOperation: "UPDATE"},
 		"both operations":                {spec: saying(allOnPods, latest), want: policy.DecisionDeny, wantOperation: "UPDATE"},
-		"an error of new ones":           {spec: saying(allOnPods, `oldObject.spec == object.spec`), want: policy.DecisionError, wantOperation: "CREATE"},
-		"a guard by the operation":       {spec: saying(allOnPods, `request.operation == "UPDATE" || `+latest), want: policy.DecisionDeny, wantOperation: "CREATE"},
-		"the node":                       {spec: saying(allOnPods, `has(object.spec.nodeName)`), want: policy.DecisionAllow, wantOperation: "UPDATE"},
-		"the node, violated":             {spec: saying(allOnPods, `!has(object.spec.nodeName)`), want: policy.DecisionDeny, wantOperation: "UPDATE"},
-		"the node of only new Pods":      {spec: saying(on(onPods, ""), `has(object.spec.nodeName)`), want: policy.DecisionAllow, wantOperation: "CREATE"},
-		"the node by a variable":         {spec: "variables: [{name: node, expression: 'object.spec.?nodeName'}]\n" + saying(allOnPods, `variables.node.hasValue()`), want: policy.DecisionAllow, wantOperation: "UPDATE"},
-		"the node in a match condition":  {spec: "matchConditions: [{name: m, expression: '!has(object.spec.nodeName)'}]\n" + saying(allOnPods, latest), want: policy.DecisionDeny, wantOperation: "CREATE"},
-		"ephemeral containers":           {spec: "matchConditions: [{name: m, expression: 'has(object.spec.ephemeralContainers)'}]\n" + saying(on(onPods, ""), latest), want: policy.DecisionSkip, wantOperation: "CREATE"},
+		"an error of new ones": {
+			spec:          saying(allOnPods, `oldObject.spec == object.spec`),
+			want:          policy.DecisionError,
+			wantOperation: "CREATE",
+		},
+		"a guard by the operation": {
+			spec:          saying(allOnPods, `request.operation == "UPDATE" || `+latest),
+			want:          policy.DecisionDeny,
+			wantOperation: "CREATE",
+		},
+		"the node": {
+			spec:          saying(allOnPods, `has(object.spec.nodeName)`),
+			want:          policy.DecisionAllow,
+			wantOperation: "UPDATE",
+		},
+		"the node, violated": {
+			spec:          saying(allOnPods, `!has(object.spec.nodeName)`),
+			want:          policy.DecisionDeny,
+			wantOperation: "UPDATE",
+		},
+		"the node of only new Pods": {
+			spec:          saying(on(onPods, ""), `has(object.spec.nodeName)`),
+			want:          policy.DecisionAllow,
+			wantOperation: "CREATE",
+		},
+		"the node by a variable": {
+			spec: "variables: [{name: node, expression: 'object.spec.?nodeName'}]\n" + saying(allOnPods,
+				`variables.node.hasValue()`),
+			want:          policy.DecisionAllow,
+			wantOperation: "UPDATE",
+		},
+		"the node in a match condition": {
+			spec: "matchConditions: [{name: m, expression: '!has(object.spec.nodeName)'}]\n" +
+				saying(allOnPods, latest),
+			want:          policy.DecisionDeny,
+			wantOperation: "CREATE",
+		},
+		"ephemeral containers": {
+			spec: "matchConditions: [{name: m, expression: 'has(object.spec.ephemeralContainers)'}]\n" +
+				saying(on(onPods, ""), latest),
+			want:          policy.DecisionSkip,
+			wantOperation: "CREATE",
+		},
 		"all containers": {
-			spec: saying(allOnPods, guard+`(object.spec.containers + object.spec.?ephemeralContainers.orValue([])).all(c, !c.image.endsWith(":latest"))`),
+			spec: saying(allOnPods, guard+
+				`(object.spec.containers + object.spec.?ephemeralContainers.orValue([])).all(c, !c.image.endsWith(":latest"))`),
 			want: policy.DecisionDeny, wantOperation: "CREATE",
 		},
-		"metadata and status":                   {spec: saying(on(onPods, ""), asNew), want: policy.DecisionAllow, wantOperation: "CREATE"},
-		"a ratchet":                             {spec: "ratchet: true\n" + saying(allOnPods, latest), want: policy.DecisionRatchet, wantOperation: "UPDATE"},
-		"a Pod that is being deleted":           {spec: saying(allOnPods, latest), object: strings.Replace(storedPod, "uid: u,", "uid: u, deletionTimestamp: '2020-01-01T00:00:00Z',", 1), want: policy.DecisionUnmatched, wantOperation: "UPDATE"},
-		"a template, only new Pods":             {spec: "podTemplates: {}\n" + saying(on(onPods, ""), latest), object: deployment, want: policy.DecisionDeny, wantOperation: "UPDATE"},
-		"a template, new and changed Pods":      {spec: "podTemplates: {}\n" + saying(allOnPods, guard+latest), object: deployment, want: policy.DecisionDeny, wantOperation: "UPDATE"},
-		"the status of a custom object":         {spec: saying(onWidgets, `!has(object.status)`), object: widget, want: policy.DecisionDeny, wantOperation: "UPDATE"},
-		"a custom object without its status":    {spec: saying(onWidgets, guard+`has(object.status)`), object: widget, want: policy.DecisionDeny, wantOperation: "CREATE"},
-		"a custom object that keeps its status": {spec: saying(onWidgets, guard+`has(object.status)`), object: widget, keepsStatus: true, want: policy.DecisionAllow, wantOperation: "UPDATE"},
+		"metadata and status": {spec: saying(on(onPods, ""), asNew), want: policy.DecisionAllow, wantOperation: "CREATE"},
+		"a ratchet": {
+			spec:          "ratchet: true\n" + saying(allOnPods, latest),
+			want:          policy.DecisionRatchet,
+			wantOperation: "UPDATE",
+		},
+		"a Pod that is being deleted": {
+			spec:          saying(allOnPods, latest),
+			object:        strings.Replace(storedPod, "uid: u,", "uid: u, deletionTimestamp: '2020-01-01T00:00:00Z',", 1),
+			want:          policy.DecisionUnmatched,
+			wantOperation: "UPDATE",
+		},
+		"a template, only new Pods": {
+			spec:          "podTemplates: {}\n" + saying(on(onPods, ""), latest),
+			object:        deployment,
+			want:          policy.DecisionDeny,
+			wantOperation: "UPDATE",
+		},
+		"a template, new and changed Pods": {
+			spec:          "podTemplates: {}\n" + saying(allOnPods, guard+latest),
+			object:        deployment,
+			want:          policy.DecisionDeny,
+			wantOperation: "UPDATE",
+		},
+		"the status of a custom object": {
+			spec:          saying(onWidgets, `!has(object.status)`),
+			object:        widget,
+			want:          policy.DecisionDeny,
+			wantOperation: "UPDATE",
+		},
+		"a custom object without its status": {
+			spec:          saying(onWidgets, guard+`has(object.status)`),
+			object:        widget,
+			want:          policy.DecisionDeny,
+			wantOperation: "CREATE",
+		},
+		"a custom object that keeps its status": {
+			spec:          saying(onWidgets, guard+`has(object.status)`),
+			object:        widget,
+			keepsStatus:   true,
+			want:          policy.DecisionAllow,
+			wantOperation: "UPDATE",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -243,7 +416,8 @@ func TestStoredObject(t *testing.T) {
 		on(onConfigMaps, "") + "validations: [{expression: 'object.data.missing == \"\"'}]",
 		on(onConfigMaps, "") + "validations: [{expression: 'object.data.size() == oldObject.data.size() && object.data.size() < 2'}]",
 		on(onConfigMaps, "") + "validations: [{expression: 'object == null || object.metadata.size() == 2'}]",
-		on(onPods, "") + "podTemplates: {}\nvalidations: [{expression: '!object.spec.containers.exists(c, c.image.endsWith(\":latest\"))', message: latest}]",
+		on(onPods, "") + "podTemplates: {}\nvalidations: [{expression: '!object.spec.containers.exists(c, " +
+			"c.image.endsWith(\":latest\"))', message: latest}]",
 		on(onPods, "") + "podTemplates: {}\nvalidations: [{expression: 'object.metadata.labels.app == \"db\"'}]",
 		on(onConfigMaps, "") + "validations: [{expression: 'object.data.a == \"b\" && object.immutable'}]",
 		on(onConfigMaps, "") + "validations: [{expression: 'object.immutable == true'}]",
@@ -286,11 +460,41 @@ func TestErrors(t *testing.T) {
 		want         string
 		wantDenied   bool
 	}{
-		"an expression":      {"validations: [{expression: 'object.data.missing == \"\"'}]", configMap, environment(), "no such key", true},
-		"an ignored one":     {"failurePolicy: Ignore\nvalidations: [{expression: 'object.data.missing == \"\"'}]", configMap, environment(), "no such key", false},
-		"a panic":            {"validations: [{expression: 'namespaceObject != null'}]", configMap, panics, "panicked", true},
-		"too high a cost":    {"validations: [{expression: 'object.data.all(a, object.data.all(b, object.data.all(c, object.data.all(d, a + b + c + d != \"x\"))))'}]", large(), environment(), "cost", true},
-		"contradictory JSON": {"validations: [{expression: 'true'}]", configMap, environment(), "contradicts", true},
+		"an expression": {
+			spec:       "validations: [{expression: 'object.data.missing == \"\"'}]",
+			object:     configMap,
+			host:       environment(),
+			want:       "no such key",
+			wantDenied: true,
+		},
+		"an ignored one": {
+			spec:   "failurePolicy: Ignore\nvalidations: [{expression: 'object.data.missing == \"\"'}]",
+			object: configMap,
+			host:   environment(),
+			want:   "no such key",
+		},
+		"a panic": {
+			spec:       "validations: [{expression: 'namespaceObject != null'}]",
+			object:     configMap,
+			host:       panics,
+			want:       "panicked",
+			wantDenied: true,
+		},
+		"too high a cost": {
+			spec: "validations: [{expression: 'object.data.all(a, object.data.all(b, object.data.all(c, " +
+				"object.data.all(d, a + b + c + d != \"x\"))))'}]",
+			object:     large(),
+			host:       environment(),
+			want:       "cost",
+			wantDenied: true,
+		},
+		"contradictory JSON": {
+			spec:       "validations: [{expression: 'true'}]",
+			object:     configMap,
+			host:       environment(),
+			want:       "contradicts",
+			wantDenied: true,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -305,10 +509,12 @@ func TestErrors(t *testing.T) {
 			}
 			e := NewEvaluator(p, compiled, guard.ExemptNamespaces(nil))
 			got := e.Evaluate(t.Context(), o, tc.host)
-			if got.Decision != policy.DecisionError || got.Denied != tc.wantDenied || len(got.Violations) != 1 || !strings.Contains(got.Violations[0].Message, tc.want) {
+			if got.Decision != policy.DecisionError || got.Denied != tc.wantDenied || len(got.Violations) != 1 ||
+				!strings.Contains(got.Violations[0].Message, tc.want) {
 				t.Errorf("got %+v, want an error with %q, denied %v", got, tc.want, tc.wantDenied)
 			}
-			if again := e.Evaluate(t.Context(), objectFrom(t, strings.Replace(configMap, "a: b", "missing: ''", 1)), environment()); again.Decision != policy.DecisionAllow {
+			if again := e.Evaluate(t.Context(), objectFrom(t, strings.Replace(configMap, "a: b", "missing: ''", 1)),
+				environment()); again.Decision != policy.DecisionAllow {
 				t.Errorf("the next object: %+v", again)
 			}
 		})

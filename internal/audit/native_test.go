@@ -65,7 +65,8 @@ func TestNativePolicies(t *testing.T) {
 		},
 		"variables and conditions": {
 			spec: on(onConfigMaps, "") +
-				"matchConditions: [{name: m, expression: 'object.data.a == \"b\"'}]\nvariables: [{name: v, expression: 'object.data.a'}]\nvalidations: [{expression: 'variables.v == \"b\"'}]",
+				"matchConditions: [{name: m, expression: 'object.data.a == \"b\"'}]\n" +
+				"variables: [{name: v, expression: 'object.data.a'}]\nvalidations: [{expression: 'variables.v == \"b\"'}]",
 			bindings: "[{metadata: {name: b}, spec: {validationActions: [Deny]}}]",
 			object:   configMap,
 			want:     policy.Audited{Decision: policy.DecisionAllow},

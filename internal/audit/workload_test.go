@@ -23,27 +23,54 @@ func TestWorkload(t *testing.T) {
 		return strings.Replace(pod, "%s", strings.Replace(owner, "%s", kind, 1), 1)
 	}
 	tests := map[string]struct{ spec, object, want string }{
-		"a Pod of a Deployment":          {spec: onAll + latest, object: ownedBy("ReplicaSet"), want: "Deployment shop/web"},
-		"of a ReplicaSet":                {spec: onAll + latest, object: strings.Replace(ownedBy("ReplicaSet"), "pod-template-hash", "hash", 1), want: "ReplicaSet shop/web-5d8"},
-		"of a StatefulSet":               {spec: onAll + latest, object: ownedBy("StatefulSet"), want: "StatefulSet shop/web-5d8"},
-		"of a node":                      {spec: onAll + latest, object: ownedBy("Node")},
-		"of a Job":                       {spec: onAll + latest, object: ownedBy("Job"), want: "Job shop/web-5d8"},
-		"of a Job, finished":             {spec: onAll + latest, object: strings.Replace(ownedBy("Job"), "Running", "Succeeded", 1)},
-		"without a controller":           {spec: onAll + latest, object: strings.Replace(pod, "%s", "", 1)},
-		"only new Pods":                  {spec: on(onPods, "") + latest, object: ownedBy("ReplicaSet"), want: "Deployment shop/web"},
-		"only changed Pods":              {spec: strings.Replace(onAll, "CREATE, ", "", 1) + latest, object: ownedBy("ReplicaSet")},
-		"new and changed Pods":           {spec: onAll + guarded, object: ownedBy("ReplicaSet"), want: "Deployment shop/web"},
-		"ratcheting":                     {spec: "ratchet: true\n" + onAll + latest, object: ownedBy("ReplicaSet"), want: "Deployment shop/web"},
-		"audited Pods":                   {spec: onAll + latest + "\nbindings: [{name: b, validationActions: [Audit]}]", object: ownedBy("ReplicaSet")},
-		"good Pods":                      {spec: onAll + latest, object: strings.Replace(ownedBy("ReplicaSet"), "latest", "1", 1)},
-		"a template":                     {spec: "podTemplates: {}\n" + onAll + guarded, object: deployment, want: "Deployment shop/web"},
-		"a ratcheting template":          {spec: "podTemplates: {}\nratchet: true\n" + onAll + guarded, object: deployment, want: "Deployment shop/web"},
-		"a warning about the template":   {spec: "podTemplates: {validationActions: [Warn]}\n" + onAll + guarded, object: deployment, want: "Deployment shop/web"},
-		"audited Pods of a template":     {spec: "podTemplates: {validationActions: [Deny]}\n" + onAll + guarded + "\nbindings: [{name: b, validationActions: [Audit]}]", object: deployment},
+		"a Pod of a Deployment": {spec: onAll + latest, object: ownedBy("ReplicaSet"), want: "Deployment shop/web"},
+		"of a ReplicaSet": {
+			spec:   onAll + latest,
+			object: strings.Replace(ownedBy("ReplicaSet"), "pod-template-hash", "hash", 1),
+			want:   "ReplicaSet shop/web-5d8",
+		},
+		"of a StatefulSet":     {spec: onAll + latest, object: ownedBy("StatefulSet"), want: "StatefulSet shop/web-5d8"},
+		"of a node":            {spec: onAll + latest, object: ownedBy("Node")},
+		"of a Job":             {spec: onAll + latest, object: ownedBy("Job"), want: "Job shop/web-5d8"},
+		"of a Job, finished":   {spec: onAll + latest, object: strings.Replace(ownedBy("Job"), "Running", "Succeeded", 1)},
+		"without a controller": {spec: onAll + latest, object: strings.Replace(pod, "%s", "", 1)},
+		"only new Pods":        {spec: on(onPods, "") + latest, object: ownedBy("ReplicaSet"), want: "Deployment shop/web"},
+		"only changed Pods":    {spec: strings.Replace(onAll, "CREATE, ", "", 1) + latest, object: ownedBy("ReplicaSet")},
+		"new and changed Pods": {spec: onAll + guarded, object: ownedBy("ReplicaSet"), want: "Deployment shop/web"},
+		"ratcheting": {
+			spec:   "ratchet: true\n" + onAll + latest,
+			object: ownedBy("ReplicaSet"),
+			want:   "Deployment shop/web",
+		},
+		"audited Pods": {
+			spec:   onAll + latest + "\nbindings: [{name: b, validationActions: [Audit]}]",
+			object: ownedBy("ReplicaSet"),
+		},
+		"good Pods":  {spec: onAll + latest, object: strings.Replace(ownedBy("ReplicaSet"), "latest", "1", 1)},
+		"a template": {spec: "podTemplates: {}\n" + onAll + guarded, object: deployment, want: "Deployment shop/web"},
+		"a ratcheting template": {
+			spec:   "podTemplates: {}\nratchet: true\n" + onAll + guarded,
+			object: deployment,
+			want:   "Deployment shop/web",
+		},
+		"a warning about the template": {
+			spec:   "podTemplates: {validationActions: [Warn]}\n" + onAll + guarded,
+			object: deployment,
+			want:   "Deployment shop/web",
+		},
+		"audited Pods of a template": {
+			spec: "podTemplates: {validationActions: [Deny]}\n" + onAll + guarded +
+				"\nbindings: [{name: b, validationActions: [Audit]}]",
+			object: deployment,
+		},
 		"a good template":                {spec: "podTemplates: {}\n" + onAll + guarded, object: strings.Replace(deployment, "latest", "1", 1)},
 		"a Deployment without templates": {spec: onAll + guarded, object: deployment},
-		"a Job":                          {spec: "podTemplates: {}\n" + onAll + guarded, object: strings.Replace(job, "%s", "Suspended", 1), want: "Job shop/once"},
-		"a finished Job":                 {spec: "podTemplates: {}\n" + onAll + guarded, object: strings.Replace(job, "%s", "Complete", 1)},
+		"a Job": {
+			spec:   "podTemplates: {}\n" + onAll + guarded,
+			object: strings.Replace(job, "%s", "Suspended", 1),
+			want:   "Job shop/once",
+		},
+		"a finished Job": {spec: "podTemplates: {}\n" + onAll + guarded, object: strings.Replace(job, "%s", "Complete", 1)},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -22,15 +22,19 @@ func fakeKubectl(t *testing.T) {
 }
 
 func TestKustomizations(t *testing.T) {
-	const remote = ` is remote: render the kustomization yourself and name its output, or use --allow-remote of test, lint, eval, explain or replay`
-	const plugin = "the configuration of a plugin can name remote files: render the kustomization yourself and name its output, or use --allow-remote of test, lint, eval, explain or replay"
+	const remote = ` is remote: render the kustomization yourself and name its output, or use --allow-remote of test, ` +
+		`lint, eval, explain or replay`
+	const plugin = "the configuration of a plugin can name remote files: render the kustomization yourself and name its " +
+		"output, or use --allow-remote of test, lint, eval, explain or replay"
 	tests := map[string]struct {
 		kustomization string
 		want          string // the error
 		wantInRoot    string // the error if paths are bound; want if it is empty
 	}{
 		"files, folders and texts": {
-			kustomization: "namePrefix: 'a:'\ncommonAnnotations: {a: 'https://example.com'}\nresources: [a.yaml, ./base]\nconfigMapGenerator: [{name: a, literals: ['URL=https://example.com'], files: [a=a.yaml]}]\npatches: [{path: a.yaml}, {patch: '{a: \"https://example.com\"}'}]\n",
+			kustomization: "namePrefix: 'a:'\ncommonAnnotations: {a: 'https://example.com'}\nresources: [a.yaml, ./base]\n" +
+				"configMapGenerator: [{name: a, literals: ['URL=https://example.com'], files: [a=a.yaml]}]\n" +
+				"patches: [{path: a.yaml}, {patch: '{a: \"https://example.com\"}'}]\n",
 		},
 		"a file with HTTP": {
 			kustomization: "resources:\n- HTTPS://example.com/a.yaml\n",
@@ -75,7 +79,8 @@ func TestKustomizations(t *testing.T) {
 		"a cycle": {kustomization: "resources: [../k]"},
 		"a folder outside": {
 			kustomization: "resources: [../other]",
-			wantInRoot:    "k/kustomization.yaml:1:13: resources[0]: other: outside of the folder ROOT, and a file can name only files in it: move the file, or name a wider folder with --root",
+			wantInRoot: "k/kustomization.yaml:1:13: resources[0]: other: outside of the folder ROOT, and a file can name " +
+				"only files in it: move the file, or name a wider folder with --root",
 		},
 		"no YAML": {
 			kustomization: "a: [",

@@ -65,21 +65,24 @@ func TestObjects(t *testing.T) {
 		},
 		"a list": {
 			files: map[string]string{
-				"a.yaml": "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n",
+				"a.yaml": "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n" +
+					"- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n",
 			},
 			paths: []string{"a.yaml"},
 			want:  []string{"Pod a", "Pod b"},
 		},
 		"a list of a group": {
 			files: map[string]string{
-				"a.yaml": "apiVersion: apps/v1\nkind: DeploymentList\nitems:\n- {metadata: {name: a}}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n",
+				"a.yaml": "apiVersion: apps/v1\nkind: DeploymentList\nitems:\n- {metadata: {name: a}}\n" +
+					"- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n",
 			},
 			paths: []string{"a.yaml"},
 			want:  []string{"Deployment a", "Pod b"},
 		},
 		"lists in a list": {
 			files: map[string]string{
-				"a.yaml": "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: PodList\n  items: [{metadata: {name: a}}, {}]\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n",
+				"a.yaml": "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: PodList\n" +
+					"  items: [{metadata: {name: a}}, {}]\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n",
 			},
 			paths: []string{"a.yaml"},
 			want:  []string{"Pod a", "Pod ", "Pod b"},
@@ -408,7 +411,8 @@ func TestRendered(t *testing.T) {
 
 func TestPositions(t *testing.T) {
 	t.Chdir(writeFiles(t, map[string]string{
-		"a.yaml": "# a\n---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  spec:\n    containers:\n    - {name: a}\n    - name: b\n      args: [x,\n        y]\n",
+		"a.yaml": "# a\n---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  spec:\n    containers:\n" +
+			"    - {name: a}\n    - name: b\n      args: [x,\n        y]\n",
 	}))
 	objects, err := Objects(t.Context(), []string{"a.yaml"}, Options{})
 	if err != nil {
@@ -447,7 +451,8 @@ func TestDecode(t *testing.T) {
 		"valid": {text: "spec: {replicas: 1}"},
 		"unknown fields": {
 			text: "spec:\n  replica: 1\n  containers:\n  - image: x",
-			want: "a.yaml:6:5: spec.containers[0].image: Deployment has no such field: correct or remove it\na.yaml:4:3: spec.replica: Deployment has no such field: correct or remove it",
+			want: "a.yaml:6:5: spec.containers[0].image: Deployment has no such field: correct or remove it\n" +
+				"a.yaml:4:3: spec.replica: Deployment has no such field: correct or remove it",
 		},
 		"another type": {
 			text: "spec:\n  containers:\n  - name: [a]",

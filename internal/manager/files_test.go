@@ -28,9 +28,10 @@ func TestLimitConnections(t *testing.T) {
 		"chosen":      {chosen: 10_000, files: 20_000, want: 10_000},
 		"chosen, few": {chosen: 2, files: 1730, want: 2},
 		"chosen, too many": {
-			chosen:    50_000,
-			files:     20_000,
-			wantError: "50000 connections need 51728 open files, but the process may open 20000 at --max-connections: give at most 18272, or raise RLIMIT_NOFILE",
+			chosen: 50_000,
+			files:  20_000,
+			wantError: "50000 connections need 51728 open files, but the process may open 20000 at --max-connections: give at " +
+				"most 18272, or raise RLIMIT_NOFILE",
 		},
 		"chosen, too few files": {
 			chosen:    2,

@@ -64,7 +64,9 @@ func (a Answers) Authorize(_ context.Context, asked authorizer.Attributes) (auth
 	case asked.GetVerb() == "breakglass" && asked.GetAPIGroup() == v1alpha1.GroupName:
 		return authorizer.DecisionNoOpinion, "", nil
 	}
-	return authorizer.DecisionNoOpinion, "", &accessreview.UnavailableError{Err: fmt.Errorf("no answer is given for the check %s", describe(asked))}
+	return authorizer.DecisionNoOpinion, "", &accessreview.UnavailableError{
+		Err: fmt.Errorf("no answer is given for the check %s", describe(asked)),
+	}
 }
 
 func (a Answer) matches(asked authorizer.Attributes) bool {
@@ -114,8 +116,11 @@ func describe(asked authorizer.Attributes) string {
 	if !asked.IsResourceRequest() {
 		return fmt.Sprintf("{user: %q, verb: %q, path: %q}", asked.GetUser().GetName(), asked.GetVerb(), asked.GetPath())
 	}
-	out := fmt.Sprintf("{user: %q, verb: %q, group: %q, resource: %q", asked.GetUser().GetName(), asked.GetVerb(), asked.GetAPIGroup(), asked.GetResource())
-	for _, f := range []struct{ name, value string }{{"subresource", asked.GetSubresource()}, {"namespace", asked.GetNamespace()}, {"name", asked.GetName()}} {
+	out := fmt.Sprintf("{user: %q, verb: %q, group: %q, resource: %q", asked.GetUser().GetName(), asked.GetVerb(),
+		asked.GetAPIGroup(), asked.GetResource())
+	for _, f := range []struct{ name, value string }{
+		{"subresource", asked.GetSubresource()}, {"namespace", asked.GetNamespace()}, {"name", asked.GetName()},
+	} {
 		if f.value != "" {
 			out += fmt.Sprintf(", %s: %q", f.name, f.value)
 		}

@@ -70,7 +70,15 @@ func NewEngine(policies []Policy, compiler *policy.Compiler, apis *APIs, exempt 
 	if len(exempt) == 0 {
 		exempt = []string{OwnNamespace}
 	}
-	e := &Engine{APIs: apis, Compiler: compiler, exempt: exempt, policies: map[string]*v1alpha1.WebhookPolicy{}, compiled: map[string]*policy.Compiled{}, alone: map[string]*policy.Group{}, aloneOnTemplates: map[string]*policy.Group{}}
+	e := &Engine{
+		APIs:             apis,
+		Compiler:         compiler,
+		exempt:           exempt,
+		policies:         map[string]*v1alpha1.WebhookPolicy{},
+		compiled:         map[string]*policy.Compiled{},
+		alone:            map[string]*policy.Group{},
+		aloneOnTemplates: map[string]*policy.Group{},
+	}
 	var resolved []*v1alpha1.WebhookPolicy
 	var errs []error
 	for i := range policies {

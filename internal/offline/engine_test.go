@@ -44,7 +44,8 @@ func setUp(t testing.TB, text string, compiler *policy.Compiler) (*Engine, *Worl
 
 // whp returns a policy.
 func whp(name, rules, spec string) string {
-	return fmt.Sprintf("---\napiVersion: admission.ostiary.dev/v1alpha1\nkind: WebhookPolicy\nmetadata: {name: %s}\nspec:\n  matchConstraints:\n    resourceRules: %s\n%s\n", name, rules, spec)
+	return fmt.Sprintf("---\napiVersion: admission.ostiary.dev/v1alpha1\nkind: WebhookPolicy\nmetadata: {name: %s}\n"+
+		"spec:\n  matchConstraints:\n    resourceRules: %s\n%s\n", name, rules, spec)
 }
 
 const (
@@ -56,11 +57,18 @@ const (
 )
 
 func TestEvaluate(t *testing.T) {
-	widgets := "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: widgets.example.com}\nspec:\n  group: example.com\n  scope: Namespaced\n  names: {plural: widgets, singular: widget, kind: Widget}\n  versions:\n  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {sizes: {type: array, x-kubernetes-list-type: set, items: {type: string}}}}}}}}\n"
+	widgets := "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n" +
+		"metadata: {name: widgets.example.com}\nspec:\n  group: example.com\n  scope: Namespaced\n" +
+		"  names: {plural: widgets, singular: widget, kind: Widget}\n  versions:\n" +
+		"  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: {type: " +
+		"object, properties: {sizes: {type: array, x-kubernetes-list-type: set, items: {type: string}}}}}}}}\n"
 	param := "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: limits}\ndata: {max: '3'}\n"
-	withParam := "  paramKind: {apiVersion: v1, kind: ConfigMap}\n  validations: [{expression: 'object.spec.replicas <= int(params.data.max)', messageExpression: '\"at most \" + params.data.max'}]\n  bindings: [{name: b, paramRef: {name: limits, namespace: default, parameterNotFoundAction: Deny}}]"
+	withParam := "  paramKind: {apiVersion: v1, kind: ConfigMap}\n  validations: [{expression: 'object.spec.replicas <= " +
+		"int(params.data.max)', messageExpression: '\"at most \" + params.data.max'}]\n" +
+		"  bindings: [{name: b, paramRef: {name: limits, namespace: default, parameterNotFoundAction: Deny}}]"
 	deployments := `[{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [CREATE]}]`
-	setTeam := "  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata: Object.metadata{labels: {\"team\": \"a\"}}}'}}]"
+	setTeam := "  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata: " +
+		"Object.metadata{labels: {\"team\": \"a\"}}}'}}]"
 	tests := map[string]struct {
 		given, object, old string
 		options            RequestOptions
@@ -127,7 +135,8 @@ func TestEvaluate(t *testing.T) {
 			object: "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {replicas: 1}}",
 			want:   []string{"p validate error"},
 			wantMessages: []string{
-				"WebhookPolicy 'p' with binding 'b' denied request: failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
+				"WebhookPolicy 'p' with binding 'b' denied request: failed to configure binding: no params found for policy " +
+					"binding with `Deny` parameterNotFoundAction",
 			},
 		},
 		"a custom resource": {
@@ -152,7 +161,8 @@ func TestEvaluate(t *testing.T) {
 			wantMessages: []string{"WebhookPolicy 'p' denied request: ask"},
 		},
 		"an authorizer that says yes": {
-			given:   whp("p", allPods, "  validations: [{expression: 'authorizer.group(\"x\").resource(\"y\").check(\"override\").allowed()', message: ask}]"),
+			given: whp("p", allPods, "  validations: [{expression: "+
+				"'authorizer.group(\"x\").resource(\"y\").check(\"override\").allowed()', message: ask}]"),
 			object:  "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
 			options: userOptions("root"),
 			want:    []string{"p validate allow"},
@@ -161,7 +171,8 @@ func TestEvaluate(t *testing.T) {
 			"  validations: [{expression: '!authorizer.group(\"x\").resource(\"y\").check(\"get\").allowed()'}]"),
 			object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}", want: []string{"p validate error"},
 			wantMessages: []string{
-				`WebhookPolicy 'p' denied request: asking for authorization: no answer is given for the check {user: "developer", verb: "get", group: "x", resource: "y"}`,
+				`WebhookPolicy 'p' denied request: asking for authorization: no answer is given for the check {user: "developer", ` +
+					`verb: "get", group: "x", resource: "y"}`,
 			}},
 		"mutations first": {
 			given:  whp("p", allPods, setTeam+"\n  validations: [{expression: 'object.metadata.labels.team == \"a\"'}]"),
@@ -169,7 +180,8 @@ func TestEvaluate(t *testing.T) {
 			want:   []string{"p mutate mutate", "p validate allow"},
 		},
 		"the order of mutations": {given: whp("late", allPods, "  order: 900\n"+setTeam) + whp("z-early", allPods,
-			"  order: 1\n  mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/metadata/labels\", value: {\"early\": \"yes\"}}]'}}]"), object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+			"  order: 1\n  mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: "+
+				"\"/metadata/labels\", value: {\"early\": \"yes\"}}]'}}]"), object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
 			want: []string{"z-early mutate mutate", "late mutate mutate"}},
 		"a mutation of a custom resource": {given: widgets + whp("p",
 			"[{apiGroups: [example.com], apiVersions: [v1], resources: [widgets], operations: [CREATE]}]",
@@ -180,7 +192,8 @@ func TestEvaluate(t *testing.T) {
 			denyAll), object: "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: a}}",
 			want: []string{"p validate error"},
 			wantMessages: []string{
-				"the policy is for horizontalpodautoscalers of autoscaling/v1, and the object is in autoscaling/v2: an API server converts it, this program cannot; give the object in that version",
+				"the policy is for horizontalpodautoscalers of autoscaling/v1, and the object is in autoscaling/v2: an API server " +
+					"converts it, this program cannot; give the object in that version",
 			}},
 		"a subresource": {given: whp("p",
 			`[{apiGroups: [apps], apiVersions: [v1], resources: [deployments/scale], operations: [UPDATE]}]`, denyAll),
@@ -199,7 +212,8 @@ func TestEvaluate(t *testing.T) {
 			},
 		},
 		"a backend": {
-			given:  whp("p", allPods, "  backend: {type: Validating, url: 'https://hooks.example.com/', admissionReviewVersions: [v1], sideEffects: None}"),
+			given: whp("p", allPods, "  backend: {type: Validating, url: 'https://hooks.example.com/', "+
+				"admissionReviewVersions: [v1], sideEffects: None}"),
 			object: "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
 			want:   []string{"p validate backend"},
 		},
@@ -254,8 +268,10 @@ func one(t testing.TB, text string) *load.Object {
 }
 
 func TestReinvocation(t *testing.T) {
-	count := "  order: %d\n  reinvocationPolicy: %s\n  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata: Object.metadata{annotations: {\"a\": object.metadata.?labels[?\"b\"].orValue(\"none\")}}}'}}]"
-	last := whp("z", allPods, "  order: 9\n  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata: Object.metadata{labels: {\"b\": \"late\"}}}'}}]")
+	count := "  order: %d\n  reinvocationPolicy: %s\n  mutations: [{patchType: ApplyConfiguration, applyConfiguration: " +
+		"{expression: 'Object{metadata: Object.metadata{annotations: {\"a\": object.metadata.?labels[?\"b\"].orValue(\"none\")}}}'}}]"
+	last := whp("z", allPods, "  order: 9\n  mutations: [{patchType: ApplyConfiguration, applyConfiguration: "+
+		"{expression: 'Object{metadata: Object.metadata{labels: {\"b\": \"late\"}}}'}}]")
 	for again, want := range map[string]string{"IfNeeded": `"a":"late"`, "Never": `"a":"none"`} {
 		t.Run(again, func(t *testing.T) {
 			e, w := setUp(t, whp("a", allPods, fmt.Sprintf(count, 1, again))+last, policy.NewCompiler())
@@ -276,7 +292,8 @@ func TestReinvocation(t *testing.T) {
 
 func TestBackendAnswers(t *testing.T) {
 	e, w := setUp(t, whp("p", allPods,
-		"  backend: {type: Validating, url: 'https://hooks.example.com/', admissionReviewVersions: [v1], sideEffects: None}"), policy.NewCompiler())
+		"  backend: {type: Validating, url: 'https://hooks.example.com/', admissionReviewVersions: [v1], "+
+			"sideEffects: None}"), policy.NewCompiler())
 	request, err := e.APIs.NewRequest(one(t, "{apiVersion: v1, kind: Pod, metadata: {name: a}}"), nil, RequestOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -310,7 +327,8 @@ func TestInvalidRequests(t *testing.T) {
 		"nothing": {want: "the request has neither an object nor an old object"},
 		"an unknown kind": {
 			object: "{apiVersion: example.com/v1, kind: Widget}",
-			want:   "stdin:1:30: kind: the kind Widget in example.com/v1 is not known: add its CustomResourceDefinition to the files, or correct apiVersion and kind",
+			want: "stdin:1:30: kind: the kind Widget in example.com/v1 is not known: add its CustomResourceDefinition to the " +
+				"files, or correct apiVersion and kind",
 		},
 		"two kinds": {
 			object: pod,
@@ -351,12 +369,14 @@ func TestInvalidRequests(t *testing.T) {
 		"a resource without group": {
 			object:  "{apiVersion: autoscaling/v1, kind: Scale}",
 			options: RequestOptions{Subresource: "scale", Resource: "deployments"},
-			want:    `stdin:1:30: kind: the resource "deployments" has no subresource "scale" with the kind Scale: set resource to one of deployments.apps, replicasets.apps, replicationcontrollers, statefulsets.apps`,
+			want: `stdin:1:30: kind: the resource "deployments" has no subresource "scale" with the kind Scale: set ` +
+				`resource to one of deployments.apps, replicasets.apps, replicationcontrollers, statefulsets.apps`,
 		},
 		"an ambiguous subresource": {
 			object:  "{apiVersion: autoscaling/v1, kind: Scale}",
 			options: RequestOptions{Subresource: "scale"},
-			want:    `stdin:1:30: kind: several resources have the subresource "scale": set resource to one of deployments.apps, replicasets.apps, replicationcontrollers, statefulsets.apps`,
+			want: `stdin:1:30: kind: several resources have the subresource "scale": set resource to one of ` +
+				`deployments.apps, replicasets.apps, replicationcontrollers, statefulsets.apps`,
 		},
 	}
 	for name, tt := range tests {
@@ -377,7 +397,8 @@ func TestInvalidPolicies(t *testing.T) {
 		},
 		"a field of a binding": {
 			text: whp("p", allPods, "  validationActions: [Deny]"),
-			want: "stdin:8:3: spec.validationActions: WebhookPolicy has no such field: it belongs to a binding, move it to spec.bindings[0].validationActions",
+			want: "stdin:8:3: spec.validationActions: WebhookPolicy has no such field: it belongs to a binding, move it to " +
+				"spec.bindings[0].validationActions",
 		},
 		"an expression": {
 			text: whp("p", allPods, "  validations:\n  - expression: objekt.x"),
@@ -389,7 +410,8 @@ func TestInvalidPolicies(t *testing.T) {
 		},
 		"another kind": {
 			text: "{apiVersion: admission.ostiary.dev/v1alpha1, kind: Policy}",
-			want: "stdin:1:46: kind: admission.ostiary.dev has no kind Policy in version v1alpha1: write kind: WebhookPolicy and apiVersion: admission.ostiary.dev/v1alpha1",
+			want: "stdin:1:46: kind: admission.ostiary.dev has no kind Policy in version v1alpha1: write kind: WebhookPolicy " +
+				"and apiVersion: admission.ostiary.dev/v1alpha1",
 		},
 		"no name": {
 			text: "{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {}}",

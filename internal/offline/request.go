@@ -49,7 +49,8 @@ func (a *APIs) NewRequest(object, old *load.Object, o RequestOptions) (*admissio
 	}
 	kind := subject.GroupVersionKind()
 	if old != nil && old.GroupVersionKind() != kind {
-		return nil, old.Errorf("kind", "the old object is a %s in %s, and the object a %s in %s", old.Kind, old.APIVersion, kind.Kind, kind.GroupVersion())
+		return nil, old.Errorf("kind", "the old object is a %s in %s, and the object a %s in %s", old.Kind, old.APIVersion,
+			kind.Kind, kind.GroupVersion())
 	}
 	resource, err := a.target(kind, o)
 	if err != nil {
@@ -147,9 +148,11 @@ func (a *APIs) target(kind schema.GroupVersionKind, o RequestOptions) (pluginapi
 		return pluginapi.KindResource{}, fmt.Errorf("the resource %q has no subresource %q with the kind %s: set resource to one of %s",
 			o.Resource, o.Subresource, kind.Kind, strings.Join(slices.Compact(others), ", "))
 	case len(found) == 0:
-		return pluginapi.KindResource{}, fmt.Errorf("no resource has the subresource %q with the kind %s in %s", o.Subresource, kind.Kind, kind.GroupVersion())
+		return pluginapi.KindResource{}, fmt.Errorf("no resource has the subresource %q with the kind %s in %s",
+			o.Subresource, kind.Kind, kind.GroupVersion())
 	case len(slices.Compact(names)) > 1:
-		return pluginapi.KindResource{}, fmt.Errorf("several resources have the subresource %q: set resource to one of %s", o.Subresource, strings.Join(slices.Compact(names), ", "))
+		return pluginapi.KindResource{}, fmt.Errorf("several resources have the subresource %q: set resource to one of %s",
+			o.Subresource, strings.Join(slices.Compact(names), ", "))
 	}
 	return found[0], nil
 }
@@ -201,7 +204,11 @@ func complete(o *load.Object, resource pluginapi.KindResource, namespace string)
 
 // optionsOf returns the options of a request, as the API server sends them.
 func optionsOf(op admissionv1.Operation, dryRun bool) runtime.RawExtension {
-	kinds := map[admissionv1.Operation]string{admissionv1.Create: "CreateOptions", admissionv1.Update: "UpdateOptions", admissionv1.Delete: "DeleteOptions"}
+	kinds := map[admissionv1.Operation]string{
+		admissionv1.Create: "CreateOptions",
+		admissionv1.Update: "UpdateOptions",
+		admissionv1.Delete: "DeleteOptions",
+	}
 	kind, ok := kinds[op]
 	if !ok {
 		return runtime.RawExtension{}

@@ -82,8 +82,9 @@ func TestValidate(t *testing.T) {
 		},
 		"short certificates": {args: []string{"--ca-lifetime=10h", "--certificate-lifetime=1h", "--trust-overlap=1m"}},
 		"leaf longer than the CA": {
-			args:    []string{"--ca-lifetime=720h"},
-			wantErr: `--certificate-lifetime: Invalid value: "2160h0m0s": must be at most 360h0m0s, the remaining lifetime of a CA when it is replaced`,
+			args: []string{"--ca-lifetime=720h"},
+			wantErr: `--certificate-lifetime: Invalid value: "2160h0m0s": must be at most 360h0m0s, the remaining lifetime of ` +
+				`a CA when it is replaced`,
 		},
 		"CA renewed after its end": {
 			args:    []string{"--ca-renew-after=30000h"},

@@ -46,17 +46,67 @@ func TestAuthorizer(t *testing.T) {
 		wantDecision Decision
 		wantMessage  string // part of it; empty where the request is allowed
 	}{
-		"allowed":                               {validation(check + ".allowed()"), &answering{decision: authorizer.DecisionAllow}, DecisionAllow, ""},
-		"denied":                                {validation(check + ".allowed()"), &answering{decision: authorizer.DecisionDeny}, DecisionDeny, "failed expression"},
-		"reason":                                {validation(check + ".reason() == 'rule'"), partial, DecisionAllow, ""},
-		"error of an answer is read":            {validation(check + ".errored() && " + check + ".error() == 'one role is missing'"), partial, DecisionAllow, ""},
-		"no answer, would be refused":           {validation(check + ".allowed()"), gone, DecisionError, unanswered},
-		"no answer, would pass":                 {validation("!" + check + ".allowed()"), gone, DecisionError, unanswered},
-		"no answer, and it is asked about":      {validation(check + ".errored()"), gone, DecisionError, unanswered},
-		"no answer, Ignore":                     {validation(check+".allowed()") + "\nfailurePolicy: Ignore", gone, DecisionError, ""},
-		"no answer for a condition":             {condition(check + ".allowed()"), gone, DecisionError, unanswered},
-		"no answer for a condition that passes": {condition("!" + check + ".allowed()"), gone, DecisionError, unanswered},
-		"no authorizer":                         {validation("!" + check + ".allowed()"), nil, DecisionError, "no authorizer is available"},
+		"allowed": {
+			spec:         validation(check + ".allowed()"),
+			authorizer:   &answering{decision: authorizer.DecisionAllow},
+			wantDecision: DecisionAllow,
+		},
+		"denied": {
+			spec:         validation(check + ".allowed()"),
+			authorizer:   &answering{decision: authorizer.DecisionDeny},
+			wantDecision: DecisionDeny,
+			wantMessage:  "failed expression",
+		},
+		"reason": {
+			spec:         validation(check + ".reason() == 'rule'"),
+			authorizer:   partial,
+			wantDecision: DecisionAllow,
+		},
+		"error of an answer is read": {
+			spec:         validation(check + ".errored() && " + check + ".error() == 'one role is missing'"),
+			authorizer:   partial,
+			wantDecision: DecisionAllow,
+		},
+		"no answer, would be refused": {
+			spec:         validation(check + ".allowed()"),
+			authorizer:   gone,
+			wantDecision: DecisionError,
+			wantMessage:  unanswered,
+		},
+		"no answer, would pass": {
+			spec:         validation("!" + check + ".allowed()"),
+			authorizer:   gone,
+			wantDecision: DecisionError,
+			wantMessage:  unanswered,
+		},
+		"no answer, and it is asked about": {
+			spec:         validation(check + ".errored()"),
+			authorizer:   gone,
+			wantDecision: DecisionError,
+			wantMessage:  unanswered,
+		},
+		"no answer, Ignore": {
+			spec:         validation(check+".allowed()") + "\nfailurePolicy: Ignore",
+			authorizer:   gone,
+			wantDecision: DecisionError,
+		},
+		"no answer for a condition": {
+			spec:         condition(check + ".allowed()"),
+			authorizer:   gone,
+			wantDecision: DecisionError,
+			wantMessage:  unanswered,
+		},
+		"no answer for a condition that passes": {
+			spec:         condition("!" + check + ".allowed()"),
+			authorizer:   gone,
+			wantDecision: DecisionError,
+			wantMessage:  unanswered,
+		},
+		"no authorizer": {
+			spec:         validation("!" + check + ".allowed()"),
+			wantDecision: DecisionError,
+			wantMessage:  "no authorizer is available",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +136,11 @@ func TestAuthorizerIsAskedOnceAndWithinTheRequest(t *testing.T) {
 	spec := `validations: [{expression: "authorizer.requestResource.check('get').allowed()"}]`
 	group := groupFrom(t, map[string]string{"a": spec, "b": spec})
 	ctx := context.WithValue(t.Context(), contextKey{}, "this request")
-	if _, err := group.Validate(ctx, podInput(t, admission.Create).review(t), Environment{Now: time.Now, Namespaces: testNamespaces, Authorizer: a}); err != nil {
+	if _, err := group.Validate(ctx, podInput(t, admission.Create).review(t), Environment{
+		Now:        time.Now,
+		Namespaces: testNamespaces,
+		Authorizer: a,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if len(a.asked) != 1 || a.asked[0].Value(contextKey{}) != "this request" {
@@ -96,7 +150,12 @@ func TestAuthorizerIsAskedOnceAndWithinTheRequest(t *testing.T) {
 
 func TestMutationThatGetsNoAnswerIsAnError(t *testing.T) {
 	decisions := map[string]Decision{}
-	host := Environment{Now: time.Now, Namespaces: testNamespaces, Observe: observeInto(decisions), Authorizer: &answering{err: &accessreview.UnavailableError{Err: errors.New("gone")}}}
+	host := Environment{
+		Now:        time.Now,
+		Namespaces: testNamespaces,
+		Observe:    observeInto(decisions),
+		Authorizer: &answering{err: &accessreview.UnavailableError{Err: errors.New("gone")}},
+	}
 	group := groupFrom(t, map[string]string{"a": `
 matchConditions: [{name: c, expression: "!authorizer.requestResource.check('get').allowed()"}]
 mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'remove', path: '/spec'}]"}}]`})
@@ -115,14 +174,16 @@ func TestPolicyForReviewsAsksNothing(t *testing.T) {
 	raw := podInput(t, admission.Create).review(t)
 	raw.Resource = metav1.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews"}
 	raw.RequestResource = &raw.Resource
-	const rules = `matchConstraints: {resourceRules: [{apiGroups: [authorization.k8s.io], apiVersions: [v1], resources: [subjectaccessreviews], operations: [CREATE]}]}` + "\n"
+	const rules = `matchConstraints: {resourceRules: [{apiGroups: [authorization.k8s.io], apiVersions: [v1], resources: ` +
+		`[subjectaccessreviews], operations: [CREATE]}]}` + "\n"
 	for name, spec := range map[string]string{
 		"an expression": `validations: [{expression: "authorizer.requestResource.check('get').allowed()"}]`,
 		"breakGlass":    "validations: [{expression: 'false'}]\nbreakGlass: true",
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &answering{decision: authorizer.DecisionAllow}
-			resp := evaluate(t, groupFrom(t, map[string]string{"a": rules + spec}), raw, Environment{Now: time.Now, Namespaces: testNamespaces, Authorizer: a})
+			resp := evaluate(t, groupFrom(t, map[string]string{"a": rules + spec}), raw,
+				Environment{Now: time.Now, Namespaces: testNamespaces, Authorizer: a})
 			text := resp.String()
 			if resp.Allowed || len(a.asked) > 0 || !strings.Contains(text, "a policy that is called for reviews cannot ask for one") {
 				t.Errorf("allowed %t after %d questions: %s", resp.Allowed, len(a.asked), text)

@@ -61,7 +61,8 @@ func TestBreakGlassOfValidations(t *testing.T) {
 		refuses = "validations: [{expression: 'false', message: refused}]\n"
 		passes  = "validations: [{expression: 'true'}]\n"
 		fails   = "validations: [{expression: \"object.metadata.labels['missing'] == ''\"}]\n"
-		params  = refuses + "paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings: [{name: b, paramRef: {name: p, parameterNotFoundAction: Deny}}]\n"
+		params  = refuses + "paramKind: {apiVersion: v1, kind: ConfigMap}\n" +
+			"bindings: [{name: b, paramRef: {name: p, parameterNotFoundAction: Deny}}]\n"
 	)
 	gone := &accessreview.UnavailableError{Err: errors.New("gone")}
 	all := map[string]bool{"a": true, "b": true, "c": true}
@@ -76,17 +77,66 @@ func TestBreakGlassOfValidations(t *testing.T) {
 		wantDecision map[string]Decision
 		wantWarnings []string
 	}{
-		"may skip":              {specs: map[string]string{"a": on + refuses}, glass: glass{skippable: all}, wantAsked: asks("a"), wantSkipped: "a", wantDecision: map[string]Decision{"a": DecisionBreakGlass}},
-		"may not":               {specs: map[string]string{"a": on + refuses}, wantDenied: "a", wantAsked: asks("a"), wantDecision: map[string]Decision{"a": DecisionDeny}},
-		"off":                   {specs: map[string]string{"a": refuses}, glass: glass{skippable: all}, wantDenied: "a", wantDecision: map[string]Decision{"a": DecisionDeny}},
-		"off, on for all":       {specs: map[string]string{"a": refuses}, glass: glass{skippable: all}, everyone: true, wantAsked: asks("a"), wantSkipped: "a", wantDecision: map[string]Decision{"a": DecisionBreakGlass}},
-		"passes anyway":         {specs: map[string]string{"a": on + passes}, glass: glass{skippable: all}, wantDecision: map[string]Decision{"a": DecisionAllow}},
-		"does not match":        {specs: map[string]string{"a": on + refuses + "matchConditions: [{name: no, expression: 'false'}]\n"}, glass: glass{skippable: all}, wantDecision: map[string]Decision{"a": DecisionSkip}},
-		"an error that refuses": {specs: map[string]string{"a": on + fails}, glass: glass{skippable: all}, wantAsked: asks("a"), wantSkipped: "a", wantDecision: map[string]Decision{"a": DecisionBreakGlass}},
-		"an error that passes":  {specs: map[string]string{"a": on + fails + "failurePolicy: Ignore\n"}, glass: glass{skippable: all}, wantDecision: map[string]Decision{"a": DecisionError}},
-		"a binding in error":    {specs: map[string]string{"a": on + params}, glass: glass{skippable: all}, wantAsked: asks("a"), wantSkipped: "a", wantDecision: map[string]Decision{"a": DecisionBreakGlass}},
+		"may skip": {
+			specs:        map[string]string{"a": on + refuses},
+			glass:        glass{skippable: all},
+			wantAsked:    asks("a"),
+			wantSkipped:  "a",
+			wantDecision: map[string]Decision{"a": DecisionBreakGlass},
+		},
+		"may not": {
+			specs:        map[string]string{"a": on + refuses},
+			wantDenied:   "a",
+			wantAsked:    asks("a"),
+			wantDecision: map[string]Decision{"a": DecisionDeny},
+		},
+		"off": {
+			specs:        map[string]string{"a": refuses},
+			glass:        glass{skippable: all},
+			wantDenied:   "a",
+			wantDecision: map[string]Decision{"a": DecisionDeny},
+		},
+		"off, on for all": {
+			specs:        map[string]string{"a": refuses},
+			glass:        glass{skippable: all},
+			everyone:     true,
+			wantAsked:    asks("a"),
+			wantSkipped:  "a",
+			wantDecision: map[string]Decision{"a": DecisionBreakGlass},
+		},
+		"passes anyway": {
+			specs:        map[string]string{"a": on + passes},
+			glass:        glass{skippable: all},
+			wantDecision: map[string]Decision{"a": DecisionAllow},
+		},
+		"does not match": {
+			specs:        map[string]string{"a": on + refuses + "matchConditions: [{name: no, expression: 'false'}]\n"},
+			glass:        glass{skippable: all},
+			wantDecision: map[string]Decision{"a": DecisionSkip},
+		},
+		"an error that refuses": {
+			specs:        map[string]string{"a": on + fails},
+			glass:        glass{skippable: all},
+			wantAsked:    asks("a"),
+			wantSkipped:  "a",
+			wantDecision: map[string]Decision{"a": DecisionBreakGlass},
+		},
+		"an error that passes": {
+			specs:        map[string]string{"a": on + fails + "failurePolicy: Ignore\n"},
+			glass:        glass{skippable: all},
+			wantDecision: map[string]Decision{"a": DecisionError},
+		},
+		"a binding in error": {
+			specs:        map[string]string{"a": on + params},
+			glass:        glass{skippable: all},
+			wantAsked:    asks("a"),
+			wantSkipped:  "a",
+			wantDecision: map[string]Decision{"a": DecisionBreakGlass},
+		},
 		"an annotation in error": {
-			specs: map[string]string{"a": on + passes + "auditAnnotations: [{key: k, valueExpression: \"string(object.metadata.labels['missing'])\"}]\n"},
+			specs: map[string]string{
+				"a": on + passes + "auditAnnotations: [{key: k, valueExpression: \"string(object.metadata.labels['missing'])\"}]\n",
+			},
 			glass: glass{skippable: all}, wantAsked: asks("a"), wantSkipped: "a", wantDecision: map[string]Decision{"a": DecisionBreakGlass},
 		},
 		"some of several": {
@@ -102,7 +152,8 @@ func TestBreakGlassOfValidations(t *testing.T) {
 		},
 		"nothing but a warning": {
 			specs: map[string]string{"a": on + refuses + "bindings: [{name: w, validationActions: [Warn]}]\n"}, glass: glass{skippable: all},
-			wantDecision: map[string]Decision{"a": DecisionWarn}, wantWarnings: []string{"Validation failed for WebhookPolicy 'a' with binding 'w': refused"},
+			wantDecision: map[string]Decision{"a": DecisionWarn},
+			wantWarnings: []string{"Validation failed for WebhookPolicy 'a' with binding 'w': refused"},
 		},
 		"no answer": {
 			specs: map[string]string{"a": on + refuses, "b": passes}, glass: glass{err: gone}, wantDenied: "a", wantAsked: asks("a"),
@@ -110,11 +161,20 @@ func TestBreakGlassOfValidations(t *testing.T) {
 			wantWarnings: []string{"WebhookPolicy 'a' was not skipped: whether you may skip it is not known: asking for authorization: gone"},
 		},
 		"allowed, with an error": {
-			specs: map[string]string{"a": on + refuses}, glass: glass{skippable: all, err: errors.New("a role is missing")}, wantDenied: "a", wantAsked: asks("a"),
+			specs: map[string]string{"a": on + refuses}, glass: glass{
+				skippable: all,
+				err:       errors.New("a role is missing"),
+			}, wantDenied: "a", wantAsked: asks("a"),
 			wantDecision: map[string]Decision{"a": DecisionDeny},
 			wantWarnings: []string{"WebhookPolicy 'a' was not skipped: whether you may skip it is not known: a role is missing"},
 		},
-		"a panic": {specs: map[string]string{"a": on + refuses}, glass: glass{skippable: all, panics: true}, wantDenied: "a", wantAsked: asks("a"), wantDecision: map[string]Decision{"a": DecisionDeny}},
+		"a panic": {
+			specs:        map[string]string{"a": on + refuses},
+			glass:        glass{skippable: all, panics: true},
+			wantDenied:   "a",
+			wantAsked:    asks("a"),
+			wantDecision: map[string]Decision{"a": DecisionDeny},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -162,20 +222,64 @@ func TestBreakGlassOfMutations(t *testing.T) {
 		wantDecision map[string]Decision
 		wantWarnings []string
 	}{
-		"may skip":      {specs: map[string]string{"a": on + labels("a")}, glass: glass{skippable: all}, wantAsked: asks("a"), wantSkipped: "a", wantDecision: map[string]Decision{"a": DecisionBreakGlass}},
-		"may not":       {specs: map[string]string{"a": on + labels("a")}, wantPatch: "/metadata/labels/a", wantAsked: asks("a"), wantDecision: map[string]Decision{"a": DecisionMutate}},
-		"off":           {specs: map[string]string{"a": labels("a")}, glass: glass{skippable: all}, wantPatch: "/metadata/labels/a", wantDecision: map[string]Decision{"a": DecisionMutate}},
-		"one of two":    {specs: map[string]string{"a": on + labels("a"), "b": labels("b")}, glass: glass{skippable: all}, wantPatch: "/metadata/labels/b", wantAsked: asks("a"), wantSkipped: "a", wantDecision: map[string]Decision{"a": DecisionBreakGlass, "b": DecisionMutate}},
-		"no effect":     {specs: map[string]string{"a": on + labels("a") + "matchConditions: [{name: no, expression: 'false'}]\n"}, glass: glass{skippable: all}, wantDecision: map[string]Decision{"a": DecisionSkip}},
-		"refuses":       {specs: map[string]string{"a": on + broken}, glass: glass{skippable: all}, wantAsked: asks("a"), wantSkipped: "a", wantDecision: map[string]Decision{"a": DecisionBreakGlass}},
-		"refuses, off":  {specs: map[string]string{"a": broken}, glass: glass{skippable: all}, wantDenied: true, wantDecision: map[string]Decision{"a": DecisionError}},
-		"fails, Ignore": {specs: map[string]string{"a": on + broken + "failurePolicy: Ignore\n"}, glass: glass{skippable: all}, wantDecision: map[string]Decision{"a": DecisionError}},
+		"may skip": {
+			specs:        map[string]string{"a": on + labels("a")},
+			glass:        glass{skippable: all},
+			wantAsked:    asks("a"),
+			wantSkipped:  "a",
+			wantDecision: map[string]Decision{"a": DecisionBreakGlass},
+		},
+		"may not": {
+			specs:        map[string]string{"a": on + labels("a")},
+			wantPatch:    "/metadata/labels/a",
+			wantAsked:    asks("a"),
+			wantDecision: map[string]Decision{"a": DecisionMutate},
+		},
+		"off": {
+			specs:        map[string]string{"a": labels("a")},
+			glass:        glass{skippable: all},
+			wantPatch:    "/metadata/labels/a",
+			wantDecision: map[string]Decision{"a": DecisionMutate},
+		},
+		"one of two": {
+			specs:        map[string]string{"a": on + labels("a"), "b": labels("b")},
+			glass:        glass{skippable: all},
+			wantPatch:    "/metadata/labels/b",
+			wantAsked:    asks("a"),
+			wantSkipped:  "a",
+			wantDecision: map[string]Decision{"a": DecisionBreakGlass, "b": DecisionMutate},
+		},
+		"no effect": {
+			specs:        map[string]string{"a": on + labels("a") + "matchConditions: [{name: no, expression: 'false'}]\n"},
+			glass:        glass{skippable: all},
+			wantDecision: map[string]Decision{"a": DecisionSkip},
+		},
+		"refuses": {
+			specs:        map[string]string{"a": on + broken},
+			glass:        glass{skippable: all},
+			wantAsked:    asks("a"),
+			wantSkipped:  "a",
+			wantDecision: map[string]Decision{"a": DecisionBreakGlass},
+		},
+		"refuses, off": {
+			specs:        map[string]string{"a": broken},
+			glass:        glass{skippable: all},
+			wantDenied:   true,
+			wantDecision: map[string]Decision{"a": DecisionError},
+		},
+		"fails, Ignore": {
+			specs:        map[string]string{"a": on + broken + "failurePolicy: Ignore\n"},
+			glass:        glass{skippable: all},
+			wantDecision: map[string]Decision{"a": DecisionError},
+		},
 		"several bindings": {
 			specs: map[string]string{"a": on + labels("a") + "bindings: [{name: one}, {name: two}]\n"}, glass: glass{skippable: all},
 			wantAsked: asks("a"), wantSkipped: "a", wantDecision: map[string]Decision{"a": DecisionBreakGlass},
 		},
 		"no answer": {
-			specs: map[string]string{"a": on + labels("a")}, glass: glass{err: &accessreview.UnavailableError{Err: errors.New("gone")}}, wantPatch: "/metadata/labels/a", wantAsked: asks("a"),
+			specs: map[string]string{"a": on + labels("a")}, glass: glass{
+				err: &accessreview.UnavailableError{Err: errors.New("gone")},
+			}, wantPatch: "/metadata/labels/a", wantAsked: asks("a"),
 			wantDecision: map[string]Decision{"a": DecisionMutate},
 			wantWarnings: []string{"WebhookPolicy 'a' was not skipped: whether you may skip it is not known: asking for authorization: gone"},
 		},
@@ -208,8 +312,10 @@ func TestSkippedNamesAreBounded(t *testing.T) {
 		name := fmt.Sprintf("p%02d", i)
 		specs[name], skippable[name] = "breakGlass: true\nvalidations: [{expression: 'false', message: refused}]", true
 	}
-	resp := evaluate(t, groupFrom(t, specs), podInput(t, admission.Create).review(t), Environment{Now: time.Now, Namespaces: testNamespaces, Authorizer: &glass{skippable: skippable}})
-	if got := resp.AuditAnnotations["breakglass"]; !resp.Allowed || !strings.HasPrefix(got, "p00, p01, ") || !strings.HasSuffix(got, "p63 and 3 more") {
+	resp := evaluate(t, groupFrom(t, specs), podInput(t, admission.Create).review(t),
+		Environment{Now: time.Now, Namespaces: testNamespaces, Authorizer: &glass{skippable: skippable}})
+	if got := resp.AuditAnnotations["breakglass"]; !resp.Allowed || !strings.HasPrefix(got, "p00, p01, ") ||
+		!strings.HasSuffix(got, "p63 and 3 more") {
 		t.Errorf("allowed: %t, annotation %q", resp.Allowed, got)
 	}
 }
@@ -234,10 +340,13 @@ func TestPodsOfAllowedWorkloads(t *testing.T) {
 		wantDenied   bool
 		wantWarnings []string
 	}{
-		"skipped":                      {spec: on + refuses, wantWarnings: []string{skipped, refused}},
-		"skipped, for UPDATE of Pods":  {spec: on + fmt.Sprintf(pods, "UPDATE") + refuses, wantWarnings: []string{skipped}},
-		"skipped, an error":            {spec: on + fails, wantWarnings: []string{skipped, refused}},
-		"skipped, Pods get a warning":  {spec: on + denies + "bindings: [{name: b, validationActions: [Audit]}]", wantWarnings: []string{skipped}},
+		"skipped":                     {spec: on + refuses, wantWarnings: []string{skipped, refused}},
+		"skipped, for UPDATE of Pods": {spec: on + fmt.Sprintf(pods, "UPDATE") + refuses, wantWarnings: []string{skipped}},
+		"skipped, an error":           {spec: on + fails, wantWarnings: []string{skipped, refused}},
+		"skipped, Pods get a warning": {
+			spec:         on + denies + "bindings: [{name: b, validationActions: [Audit]}]",
+			wantWarnings: []string{skipped},
+		},
 		"denied":                       {spec: refuses, wantDenied: true},
 		"ratcheting":                   {spec: "ratchet: true\n" + refuses, wantWarnings: []string{ratcheted, refused}},
 		"ratcheting, in the audit log": {spec: "ratchet: true\n" + refuses + "bindings: [{name: b, validationActions: [Audit]}]"},

@@ -66,17 +66,30 @@ func TestPanicIsAnErrorOfItsPolicyOnly(t *testing.T) {
 		decisions map[string]Decision
 	}{
 		"validator, Fail": {
-			specs: map[string]string{"a": "validations: [{expression: 'true'}]", "b": "validations: [{expression: 'true'}]", "c": "validations: [{expression: 'false', message: m}]"}, broken: "b",
+			specs: map[string]string{
+				"a": "validations: [{expression: 'true'}]",
+				"b": "validations: [{expression: 'true'}]",
+				"c": "validations: [{expression: 'false', message: m}]",
+			}, broken: "b",
 			want: "WebhookPolicy 'b' denied request: internal error: the evaluation panicked\nWebhookPolicy 'c' denied request: m", panicked: "b",
 			decisions: map[string]Decision{"a": DecisionAllow, "b": DecisionError, "c": DecisionDeny},
 		},
 		"validator, Ignore": {
-			specs: map[string]string{"a": "validations: [{expression: 'true'}]", "b": "validations: [{expression: 'true'}]\nfailurePolicy: Ignore"}, broken: "b",
+			specs: map[string]string{
+				"a": "validations: [{expression: 'true'}]",
+				"b": "validations: [{expression: 'true'}]\nfailurePolicy: Ignore",
+			}, broken: "b",
 			panicked: "b", decisions: map[string]Decision{"a": DecisionAllow, "b": DecisionError},
 		},
 		"lookup of the namespace": {
-			specs: map[string]string{"a": "validations: [{expression: 'true'}]", "b": reads + "failurePolicy: Ignore", "c": reads, "d": "validations: [{expression: 'false', message: m}]"},
-			want:  "WebhookPolicy 'c' denied request: internal error: the lookup of the namespace panicked\nWebhookPolicy 'd' denied request: m", panicked: "b",
+			specs: map[string]string{
+				"a": "validations: [{expression: 'true'}]",
+				"b": reads + "failurePolicy: Ignore",
+				"c": reads,
+				"d": "validations: [{expression: 'false', message: m}]",
+			},
+			want: "WebhookPolicy 'c' denied request: internal error: the lookup of the namespace panicked\n" +
+				"WebhookPolicy 'd' denied request: m", panicked: "b",
 			decisions: map[string]Decision{"a": DecisionAllow, "b": DecisionError, "c": DecisionError, "d": DecisionDeny},
 		},
 	}
@@ -153,7 +166,8 @@ func TestDeadlineIsAnErrorByFailurePolicy(t *testing.T) {
 }
 
 func TestDefaultBindingDenies(t *testing.T) {
-	resp := evaluate(t, groupFrom(t, map[string]string{"p": "validations: [{expression: 'false', message: m}]"}), podInput(t, admission.Create).review(t), hostOf())
+	resp := evaluate(t, groupFrom(t, map[string]string{"p": "validations: [{expression: 'false', message: m}]"}),
+		podInput(t, admission.Create).review(t), hostOf())
 	if resp.Allowed || resp.Result.Message != "WebhookPolicy 'p' denied request: m" {
 		t.Errorf("result = %+v", resp.Result)
 	}
@@ -164,20 +178,55 @@ func TestDecisions(t *testing.T) {
 		spec string
 		want Decision
 	}{
-		"allow":                    {"validations: [{expression: 'true'}]", DecisionAllow},
-		"skip":                     {"validations: [{expression: 'false'}]\nmatchConditions: [{name: a, expression: 'false'}]", DecisionSkip},
-		"annotate":                 {"auditAnnotations: [{key: k, valueExpression: 'string(1)'}]", DecisionAnnotate},
-		"annotate and validate":    {"validations: [{expression: 'true'}]\nauditAnnotations: [{key: k, valueExpression: 'string(1)'}]", DecisionAnnotate},
-		"no value to annotate":     {"auditAnnotations: [{key: k, valueExpression: 'null'}]", DecisionAllow},
-		"annotate, skipped":        {"auditAnnotations: [{key: k, valueExpression: 'string(1)'}]\nmatchConditions: [{name: a, expression: 'false'}]", DecisionSkip},
-		"no binding matches":       {"validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Deny], matchResources: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [CREATE]}]}}]", DecisionUnmatched},
-		"deny":                     {"validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Audit]}, {name: b, validationActions: [Warn]}, {name: c, validationActions: [Deny]}]", DecisionDeny},
-		"warn":                     {"validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Audit]}, {name: b, validationActions: [Warn]}]", DecisionWarn},
-		"audit":                    {"validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Audit]}]", DecisionAudit},
-		"error":                    {"validations: [{expression: 'object.nope == 1'}, {expression: 'false'}]", DecisionError},
-		"error ignored":            {"validations: [{expression: 'object.nope == 1'}]\nfailurePolicy: Ignore", DecisionError},
-		"error in a condition":     {"validations: [{expression: 'true'}]\nmatchConditions: [{name: a, expression: 'object.nope == 1'}]", DecisionError},
-		"condition error, ignored": {"validations: [{expression: 'true'}]\nmatchConditions: [{name: a, expression: 'object.nope == 1'}]\nfailurePolicy: Ignore", DecisionError},
+		"allow": {spec: "validations: [{expression: 'true'}]", want: DecisionAllow},
+		"skip": {
+			spec: "validations: [{expression: 'false'}]\nmatchConditions: [{name: a, expression: 'false'}]",
+			want: DecisionSkip,
+		},
+		"annotate": {spec: "auditAnnotations: [{key: k, valueExpression: 'string(1)'}]", want: DecisionAnnotate},
+		"annotate and validate": {
+			spec: "validations: [{expression: 'true'}]\nauditAnnotations: [{key: k, valueExpression: 'string(1)'}]",
+			want: DecisionAnnotate,
+		},
+		"no value to annotate": {spec: "auditAnnotations: [{key: k, valueExpression: 'null'}]", want: DecisionAllow},
+		"annotate, skipped": {
+			spec: "auditAnnotations: [{key: k, valueExpression: 'string(1)'}]\nmatchConditions: [{name: a, expression: 'false'}]",
+			want: DecisionSkip,
+		},
+		"no binding matches": {
+			spec: "validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Deny], matchResources: " +
+				"{resourceRules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [CREATE]}]}}]",
+			want: DecisionUnmatched,
+		},
+		"deny": {
+			spec: "validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Audit]}, {name: b, " +
+				"validationActions: [Warn]}, {name: c, validationActions: [Deny]}]",
+			want: DecisionDeny,
+		},
+		"warn": {
+			spec: "validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Audit]}, {name: b, validationActions: [Warn]}]",
+			want: DecisionWarn,
+		},
+		"audit": {
+			spec: "validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Audit]}]",
+			want: DecisionAudit,
+		},
+		"error": {
+			spec: "validations: [{expression: 'object.nope == 1'}, {expression: 'false'}]",
+			want: DecisionError,
+		},
+		"error ignored": {
+			spec: "validations: [{expression: 'object.nope == 1'}]\nfailurePolicy: Ignore",
+			want: DecisionError,
+		},
+		"error in a condition": {
+			spec: "validations: [{expression: 'true'}]\nmatchConditions: [{name: a, expression: 'object.nope == 1'}]",
+			want: DecisionError,
+		},
+		"condition error, ignored": {
+			spec: "validations: [{expression: 'true'}]\nmatchConditions: [{name: a, expression: 'object.nope == 1'}]\nfailurePolicy: Ignore",
+			want: DecisionError,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -196,17 +245,25 @@ func TestUnmatchedMutation(t *testing.T) {
 	decisions := map[string]Decision{}
 	host := testWorld.host()
 	host.Observe = observeInto(decisions)
-	g := groupFrom(t, map[string]string{"p": "mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/metadata/labels\"}]'}}]\nbindings: [{name: a, matchResources: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [CREATE]}]}}]"})
+	g := groupFrom(t, map[string]string{
+		"p": "mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: " +
+			"\"/metadata/labels\"}]'}}]\nbindings: [{name: a, matchResources: {resourceRules: [{apiGroups: [apps], " +
+			"apiVersions: [v1], resources: [deployments], operations: [CREATE]}]}}]",
+	})
 	if _, err := g.Mutate(t.Context(), podInput(t, admission.Create).review(t), host); err != nil || decisions["p"] != DecisionUnmatched {
 		t.Errorf("decision = %q, %v, want %q", decisions["p"], err, DecisionUnmatched)
 	}
 }
 
 func TestHelpFollowsMessages(t *testing.T) {
-	p := policyFrom(t, "p", "validations: [{expression: 'false', message: m}]\nbindings: [{name: a, validationActions: [Deny]}, {name: b, validationActions: [Warn]}]")
+	p := policyFrom(t, "p", "validations: [{expression: 'false', message: m}]\n"+
+		"bindings: [{name: a, validationActions: [Deny]}, {name: b, validationActions: [Warn]}]")
 	p.Annotations = map[string]string{v1alpha1.AnnotationHelp: "https://wiki.example.com/p"}
 	resp := evaluate(t, NewGroup([]*Compiled{mustCompile(t, sharedCompiler, p)}), podInput(t, admission.Create).review(t), hostOf())
-	wantCause := metav1.StatusCause{Field: "object", Message: "WebhookPolicy 'p' with binding 'a' denied request: m (see https://wiki.example.com/p)"}
+	wantCause := metav1.StatusCause{
+		Field:   "object",
+		Message: "WebhookPolicy 'p' with binding 'a' denied request: m (see https://wiki.example.com/p)",
+	}
 	if diff := cmp.Diff([]metav1.StatusCause{wantCause}, resp.Result.Details.Causes); diff != "" {
 		t.Errorf("causes (-want +got):\n%s", diff)
 	}
@@ -252,7 +309,9 @@ func TestAnswersAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	many := func(n int, message, actions string) *Group {
 		validations := strings.TrimSuffix(strings.Repeat("{expression: 'false', message: '"+message+"'},", n), ",")
-		return groupFrom(t, map[string]string{"p": "validations: [" + validations + "]\nbindings: [{name: b, validationActions: [" + actions + "]}]"})
+		return groupFrom(t, map[string]string{
+			"p": "validations: [" + validations + "]\nbindings: [{name: b, validationActions: [" + actions + "]}]",
+		})
 	}
 	raw := podInput(t, admission.Create).review(t)
 	lines := func(r *admissionv1.AdmissionResponse) []string { return strings.Split(r.Result.Message, "\n") }
@@ -271,13 +330,15 @@ func TestAnswersAreBounded(t *testing.T) {
 	t.Run("long denials", func(t *testing.T) {
 		resp := evaluate(t, many(40, long, "Deny"), raw, hostOf())
 		got := lines(resp)
-		if shown := len(resp.Result.Details.Causes); shown != 15 || len(got) != 16 || got[15] != "(25 more denials were left out)" || len(resp.Result.Message) > response.MaxMessage+100 {
+		if shown := len(resp.Result.Details.Causes); shown != 15 || len(got) != 16 ||
+			got[15] != "(25 more denials were left out)" || len(resp.Result.Message) > response.MaxMessage+100 {
 			t.Errorf("%d lines of %d bytes, %d causes, last %q", len(got), len(resp.Result.Message), shown, got[len(got)-1])
 		}
 	})
 	t.Run("one very long denial", func(t *testing.T) {
 		resp := evaluate(t, many(1, strings.Repeat("x", 30000), "Deny"), raw, hostOf())
-		if n := len(resp.Result.Message); n > response.MaxOneMessage+100 || n < response.MaxOneMessage || !strings.HasSuffix(resp.Result.Message, "x...") {
+		if n := len(resp.Result.Message); n > response.MaxOneMessage+100 || n < response.MaxOneMessage ||
+			!strings.HasSuffix(resp.Result.Message, "x...") {
 			t.Errorf("message of %d bytes", n)
 		}
 	})
@@ -303,7 +364,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		if err := json.Unmarshal([]byte(resp.AuditAnnotations[response.FailureKey]), &failures); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(resp.AuditAnnotations[response.FailureKey]); len(failures) != 12 || n > response.MaxAnnotations || resp.AuditAnnotations[response.LeftOutKey] != "28 validation failures and 0 values of audit annotations" {
+		if n := len(resp.AuditAnnotations[response.FailureKey]); len(failures) != 12 || n > response.MaxAnnotations ||
+			resp.AuditAnnotations[response.LeftOutKey] != "28 validation failures and 0 values of audit annotations" {
 			t.Errorf("%d failures of %d bytes, left out %q", len(failures), n, resp.AuditAnnotations[response.LeftOutKey])
 		}
 	})
@@ -312,12 +374,16 @@ func TestAnswersAreBounded(t *testing.T) {
 		for i := range 9 {
 			specs = append(specs, fmt.Sprintf(`{key: k%d, valueExpression: '"%d%s"'}`, i, i, strings.Repeat("a", 9000)))
 		}
-		resp := evaluate(t, groupFrom(t, map[string]string{"p": annotated(specs...) + "validations: [{expression: 'false', message: m}]\n" + bound("{name: b, validationActions: [Audit]}")}), raw, hostOf())
+		resp := evaluate(t, groupFrom(t, map[string]string{
+			"p": annotated(specs...) + "validations: [{expression: 'false', message: m}]\n" +
+				bound("{name: b, validationActions: [Audit]}"),
+		}), raw, hostOf())
 		size := 0
 		for key, value := range resp.AuditAnnotations {
 			size += len(key) + len(value)
 		}
-		if len(resp.AuditAnnotations) != 7 || size > response.MaxAnnotations || resp.AuditAnnotations["p.k0"][:2] != "0a" || resp.AuditAnnotations[response.LeftOutKey] != "0 validation failures and 4 values of audit annotations" {
+		if len(resp.AuditAnnotations) != 7 || size > response.MaxAnnotations || resp.AuditAnnotations["p.k0"][:2] != "0a" ||
+			resp.AuditAnnotations[response.LeftOutKey] != "0 validation failures and 4 values of audit annotations" {
 			t.Errorf("%d annotations of %d bytes, left out %q", len(resp.AuditAnnotations), size, resp.AuditAnnotations[response.LeftOutKey])
 		}
 		if resp.AuditAnnotations[response.FailureKey] == "" {
@@ -330,7 +396,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		if err := json.Unmarshal([]byte(resp.AuditAnnotations[response.FailureKey]), &failures); err != nil {
 			t.Fatal(err)
 		}
-		if !resp.Allowed || len(failures) != 50 || failures[49].ExpressionIndex != 49 || resp.AuditAnnotations[response.LeftOutKey] != "20 validation failures and 0 values of audit annotations" {
+		if !resp.Allowed || len(failures) != 50 || failures[49].ExpressionIndex != 49 ||
+			resp.AuditAnnotations[response.LeftOutKey] != "20 validation failures and 0 values of audit annotations" {
 			t.Errorf("%d failures", len(failures))
 		}
 	})
@@ -338,7 +405,8 @@ func TestAnswersAreBounded(t *testing.T) {
 
 func TestRequestsThatMatchNothingAreNotDecoded(t *testing.T) {
 	group := groupFrom(t, map[string]string{
-		"p": "validations: [{expression: 'false'}]\nmatchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [nodes], operations: ['*']}]}",
+		"p": "validations: [{expression: 'false'}]\nmatchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], " +
+			"resources: [nodes], operations: ['*']}]}",
 	})
 	raw := podInput(t, admission.Update).review(t)
 	raw.Object.Raw, raw.OldObject.Raw, raw.Options.Raw = []byte("{garbage"), []byte("{garbage"), []byte("{garbage")
@@ -355,18 +423,44 @@ func TestUnreadableParts(t *testing.T) {
 		raw        string
 		want       string // part of the denial; empty if there is none
 	}{
-		"object":                {"true", spoilObject, `{"a":`, `unreadable object at request.object: invalid JSON: unexpected end at "/a" (offset 5): remove the value, make the object smaller, or delete it and create it again`},
-		"object is a list":      {"true", spoilObject, `[]`, "at request.object: invalid JSON: must be a JSON object"},
-		"too large a number":    {"object.a != 1", spoilObject, `{"a":1e400}`, "at request.object: invalid JSON: number does not fit"},
-		"in a part not read":    {"object.b == 1", spoilObject, `{"a":1e400,"b":1}`, ""},
-		"duplicate member":      {"object.a == 2", spoilObject, `{"a":1,"a":2}`, ""},
-		"oldObject":             {"oldObject == null", spoilOld, `{"a":`, "unreadable object at request.oldObject: "},
-		"oldObject not read":    {"true", spoilOld, `{"a":`, ""},
-		"options":               {"request.options == null", spoilOptions, `{"a":`, "unreadable object at request.options: "},
-		"options not read":      {"true", spoilOptions, `{"a":`, ""},
-		"object is null":        {"object == null", spoilObject, `null`, ""},
-		"object is absent":      {"object == null", spoilObject, ``, ""},
-		"object is almost null": {"true", spoilObject, `nul`, "at request.object: "},
+		"object": {
+			expression: "true",
+			spoil:      spoilObject,
+			raw:        `{"a":`,
+			want: `unreadable object at request.object: invalid JSON: unexpected end at "/a" (offset 5): remove the ` +
+				`value, make the object smaller, or delete it and create it again`,
+		},
+		"object is a list": {
+			expression: "true",
+			spoil:      spoilObject,
+			raw:        `[]`,
+			want:       "at request.object: invalid JSON: must be a JSON object",
+		},
+		"too large a number": {
+			expression: "object.a != 1",
+			spoil:      spoilObject,
+			raw:        `{"a":1e400}`,
+			want:       "at request.object: invalid JSON: number does not fit",
+		},
+		"in a part not read": {expression: "object.b == 1", spoil: spoilObject, raw: `{"a":1e400,"b":1}`},
+		"duplicate member":   {expression: "object.a == 2", spoil: spoilObject, raw: `{"a":1,"a":2}`},
+		"oldObject": {
+			expression: "oldObject == null",
+			spoil:      spoilOld,
+			raw:        `{"a":`,
+			want:       "unreadable object at request.oldObject: ",
+		},
+		"oldObject not read": {expression: "true", spoil: spoilOld, raw: `{"a":`},
+		"options": {
+			expression: "request.options == null",
+			spoil:      spoilOptions,
+			raw:        `{"a":`,
+			want:       "unreadable object at request.options: ",
+		},
+		"options not read":      {expression: "true", spoil: spoilOptions, raw: `{"a":`},
+		"object is null":        {expression: "object == null", spoil: spoilObject, raw: `null`},
+		"object is absent":      {expression: "object == null", spoil: spoilObject},
+		"object is almost null": {expression: "true", spoil: spoilObject, raw: `nul`, want: "at request.object: "},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -397,7 +491,8 @@ func TestGroupsAreReadConcurrently(t *testing.T) {
 	var compiled [2][]*Compiled
 	for i := range compiled {
 		for j := range 4 {
-			spec := fmt.Sprintf("{variables: [{name: a, expression: 'object.metadata.name'}], validations: [{expression: 'variables.a == namespaceObject.metadata.name', message: v%d}]}", i)
+			spec := fmt.Sprintf("{variables: [{name: a, expression: 'object.metadata.name'}], validations: [{expression: "+
+				"'variables.a == namespaceObject.metadata.name', message: v%d}]}", i)
 			compiled[i] = append(compiled[i], mustCompile(t, sharedCompiler, policyFrom(t, fmt.Sprintf("p%d", 3-j), spec)))
 		}
 	}

@@ -36,13 +36,51 @@ func TestSameMutationAsKubernetesForSeveralPolicies(t *testing.T) {
 		specs []string
 		want  string
 	}{
-		"in a row":                       {[]string{mutations(label("a", `"1"`)), mutations(label("a", `object.metadata.labels.a + "2"`)), mutations(patching(op("add", "/metadata/labels/b", `object.metadata.labels.a + "3"`)))}, `"b":"123"`},
-		"conditions see the one before":  {[]string{mutations(label("a", `"1"`)), "matchConditions: [{name: c, expression: 'has(object.metadata.labels.a)'}]\n" + mutations(label("b", `"2"`)), "matchConditions: [{name: c, expression: '!has(object.metadata.labels.a)'}]\n" + mutations(label("c", `"3"`))}, `"b":"2"`},
-		"selectors do not":               {[]string{mutations(label("team", `"other"`)), mutations(label("b", `"2"`)) + bound("{name: b, matchResources: {objectSelector: {matchLabels: {team: shop}}}}"), mutations(label("c", `"3"`)) + bound("{name: b, matchResources: {objectSelector: {matchLabels: {team: other}}}}")}, `"b":"2"`},
-		"the first fails":                {[]string{mutations(label("a", "string(object.nope)")), mutations(label("b", `"2"`))}, "403 Invalid: WebhookPolicy 'p0' with binding 'b' denied request: expression"},
-		"the first fails and is ignored": {[]string{mutations(label("x", `"kept"`), label("a", "string(object.nope)")) + "failurePolicy: Ignore", mutations(label("b", `object.metadata.labels.x`))}, `"b":"kept"`},
-		"the last is not configured":     {[]string{mutations(label("a", "string(object.nope)")), mutations(label("b", `"2"`)) + bound("{name: b, matchResources: {objectSelector: {matchLabels: {'a b': c}}}}")}, "WebhookPolicy 'p1' with binding 'b' denied request: failed to configure binding"},
-		"one undoes another":             {[]string{mutations(label("a", `"1"`)), mutations(patching(op("remove", "/metadata/labels/a", "")))}, "unchanged"},
+		"in a row": {
+			specs: []string{
+				mutations(label("a", `"1"`)), mutations(label("a", `object.metadata.labels.a + "2"`)),
+				mutations(patching(op("add", "/metadata/labels/b", `object.metadata.labels.a + "3"`))),
+			},
+			want: `"b":"123"`,
+		},
+		"conditions see the one before": {
+			specs: []string{
+				mutations(label("a", `"1"`)),
+				"matchConditions: [{name: c, expression: 'has(object.metadata.labels.a)'}]\n" + mutations(label("b", `"2"`)),
+				"matchConditions: [{name: c, expression: '!has(object.metadata.labels.a)'}]\n" + mutations(label("c", `"3"`)),
+			},
+			want: `"b":"2"`,
+		},
+		"selectors do not": {
+			specs: []string{
+				mutations(label("team", `"other"`)),
+				mutations(label("b", `"2"`)) + bound("{name: b, matchResources: {objectSelector: {matchLabels: {team: shop}}}}"),
+				mutations(label("c", `"3"`)) + bound("{name: b, matchResources: {objectSelector: {matchLabels: {team: other}}}}"),
+			},
+			want: `"b":"2"`,
+		},
+		"the first fails": {
+			specs: []string{mutations(label("a", "string(object.nope)")), mutations(label("b", `"2"`))},
+			want:  "403 Invalid: WebhookPolicy 'p0' with binding 'b' denied request: expression",
+		},
+		"the first fails and is ignored": {
+			specs: []string{
+				mutations(label("x", `"kept"`), label("a", "string(object.nope)")) + "failurePolicy: Ignore",
+				mutations(label("b", `object.metadata.labels.x`)),
+			},
+			want: `"b":"kept"`,
+		},
+		"the last is not configured": {
+			specs: []string{
+				mutations(label("a", "string(object.nope)")),
+				mutations(label("b", `"2"`)) + bound("{name: b, matchResources: {objectSelector: {matchLabels: {'a b': c}}}}"),
+			},
+			want: "WebhookPolicy 'p1' with binding 'b' denied request: failed to configure binding",
+		},
+		"one undoes another": {
+			specs: []string{mutations(label("a", `"1"`)), mutations(patching(op("remove", "/metadata/labels/a", "")))},
+			want:  "unchanged",
+		},
 	}
 	inputs := mutableInputs(t)
 	for name, tc := range tests {
@@ -79,22 +117,33 @@ func (a author) mutation(variables []admissionregistrationv1.Variable) admission
 			`Object{metadata: Object.metadata{?labels: `+a.truth(1)+` ? optional.of({"b": `+text+`}) : optional.none()}}`,
 			`Object{spec: Object.spec{terminationGracePeriodSeconds: `+a.number(1)+`}}`,
 			`Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, image: `+text+`})}}`,
-			`Object{spec: Object.spec{containers: [Object.spec.containers{name: "mesh", image: `+text+`, env: [Object.spec.containers.env{name: "a", value: "b"}]}]}}`,
+			`Object{spec: Object.spec{containers: [Object.spec.containers{name: "mesh", image: `+text+
+				`, env: [Object.spec.containers.env{name: "a", value: "b"}]}]}}`,
 			`Object{spec: Object.spec{replicas: `+a.number(1)+`}}`,
 			`Object{spec: Object.spec{hostNetwork: `+a.truth(1)+`}}`,
 			`Object{spec: Object.spec{nodeSelector: {"a": `+text+`}}}`,
 			`Object{spec: Object.spec{count: `+a.number(1)+`}}`,
 			`Object{spec: Object.spec{parts: [Object.spec.parts{name: "a", size: 1, color: `+text+`}]}}`,
 		)
-		return admissionregistrationv1.Mutation{PatchType: admissionregistrationv1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: expression}}
+		return admissionregistrationv1.Mutation{
+			PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
+			ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: expression},
+		}
 	}
-	path := pick(a, "/metadata/labels/a", "/metadata/labels/team", "/metadata/labels", "/metadata/annotations/x", "/spec/containers/0/image", "/spec/containers/-", "/spec/containers/1", "/spec/hostNetwork", "/spec/count", "/spec/open", "/spec/terminationGracePeriodSeconds", "/spec/nope/x")
+	path := pick(a, "/metadata/labels/a", "/metadata/labels/team", "/metadata/labels", "/metadata/annotations/x",
+		"/spec/containers/0/image", "/spec/containers/-", "/spec/containers/1", "/spec/hostNetwork", "/spec/count",
+		"/spec/open", "/spec/terminationGracePeriodSeconds", "/spec/nope/x")
 	var operations []string
 	for range 1 + a.IntN(3) {
 		kind := pick(a, "add", "add", "replace", "remove", "test")
 		value := map[string]string{
-			"/metadata/labels": `{"a": ` + text + `}`, "/spec/containers/-": `Object.spec.containers{name: "new", image: ` + text + `}`, "/spec/containers/1": `Object.spec.containers{name: "new"}`,
-			"/spec/hostNetwork": a.truth(1), "/spec/count": a.number(1), "/spec/open": `{"a": dyn(` + a.number(1) + `), "b": dyn(` + text + `), "c": dyn([dyn(true), dyn(1.5)])}`, "/spec/terminationGracePeriodSeconds": a.number(1),
+			"/metadata/labels":   `{"a": ` + text + `}`,
+			"/spec/containers/-": `Object.spec.containers{name: "new", image: ` + text + `}`,
+			"/spec/containers/1": `Object.spec.containers{name: "new"}`,
+			"/spec/hostNetwork":  a.truth(1), "/spec/count": a.number(1),
+			"/spec/open": `{"a": dyn(` + a.number(1) + `), "b": dyn(` + text +
+				`), "c": dyn([dyn(true), dyn(1.5)])}`,
+			"/spec/terminationGracePeriodSeconds": a.number(1),
 		}[path]
 		if value == "" {
 			value = text
@@ -104,7 +153,10 @@ func (a author) mutation(variables []admissionregistrationv1.Variable) admission
 		}
 		operations = append(operations, op(kind, path, value))
 	}
-	return admissionregistrationv1.Mutation{PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{Expression: "[" + strings.Join(operations, ", ") + "]"}}
+	return admissionregistrationv1.Mutation{
+		PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+		JSONPatch: &admissionregistrationv1.JSONPatch{Expression: "[" + strings.Join(operations, ", ") + "]"},
+	}
 }
 
 func (a author) mutating(name string) *v1alpha1.WebhookPolicy {
@@ -168,7 +220,8 @@ func TestSameMutationAsKubernetesForGeneratedPolicies(t *testing.T) {
 		}
 	}
 	t.Logf("%v", counts)
-	if few := *randomPolicies * len(inputs) / 20; *randomPolicies > 50 && (counts["changed"] < few || counts["unchanged"] < few || counts["403"] < few) {
+	if few := *randomPolicies * len(inputs) / 20; *randomPolicies > 50 && (counts["changed"] < few ||
+		counts["unchanged"] < few || counts["403"] < few) {
 		t.Errorf("fewer than %d of some kind of answer: the policies have lost their variety", few)
 	}
 	if many := *randomPolicies * len(inputs) / 20; *randomPolicies > 50 && counts["differ between mutations"] > many {
@@ -179,7 +232,9 @@ func TestSameMutationAsKubernetesForGeneratedPolicies(t *testing.T) {
 // TestObjectBetweenMutationsIsTheNativeOne: what a mutation empties is gone for
 // the next one, where the API server holds a Go value that leaves it out.
 func TestObjectBetweenMutationsIsTheNativeOne(t *testing.T) {
-	p := withActions(policyFrom(t, "p", mutations(applying("Object{spec: Object.spec{hostNetwork: false}}"), label("set", "string(has(object.spec.hostNetwork))"))), actionSets["deny"])
+	p := withActions(policyFrom(t, "p",
+		mutations(applying("Object{spec: Object.spec{hostNetwork: false}}"),
+			label("set", "string(has(object.spec.hostNetwork))"))), actionSets["deny"])
 	policies := []*v1alpha1.WebhookPolicy{p}
 	in := podInput(t, admission.Create)
 	checkMutation(t, newMutationOracle(policies, testWorld).decide(t, in), in, `"set":"false"`)
@@ -190,12 +245,14 @@ func TestObjectBetweenMutationsIsTheNativeOne(t *testing.T) {
 // kinds without apiVersion and kind. It adds them for validations and forgets
 // to for mutations; here they are always there.
 func TestMutationOfAParamsKindDiffers(t *testing.T) {
-	p := policyFrom(t, "p", ofConfigMaps+mutations(label("kind", "params.kind"))+bound("{name: b, paramRef: {name: first, parameterNotFoundAction: Deny}}"))
+	p := policyFrom(t, "p", ofConfigMaps+mutations(label("kind", "params.kind"))+
+		bound("{name: b, paramRef: {name: first, parameterNotFoundAction: Deny}}"))
 	in := podInput(t, admission.Create)
 	if got := newMutationOracle([]*v1alpha1.WebhookPolicy{p}, testWorld).decide(t, in); !strings.Contains(got.String(), "no such key: kind") {
 		t.Errorf("native answer = %s", got)
 	}
-	if got := mutateOurs(t, groupOf(t, []*v1alpha1.WebhookPolicy{p}), in, testWorld.host()); !strings.Contains(got.String(), `"kind":"ConfigMap"`) {
+	if got := mutateOurs(t, groupOf(t, []*v1alpha1.WebhookPolicy{p}), in,
+		testWorld.host()); !strings.Contains(got.String(), `"kind":"ConfigMap"`) {
 		t.Errorf("our answer = %s", got)
 	}
 }
@@ -223,18 +280,22 @@ func TestServerErrorsOfMutationsDiffer(t *testing.T) {
 		},
 		"wrong type": {
 			patching(op("add", "/metadata/labels/a", "1")), "create pod",
-			"500 InternalError: Internal error occurred: json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string",
-			denied + "the result is no valid Pod: the value of metadata.labels.a, a number, does not fit its field, which takes a string", "unchanged",
+			"500 InternalError: Internal error occurred: json: cannot unmarshal number into Go struct field " +
+				"ObjectMeta.metadata.labels of type string",
+			denied + "the result is no valid Pod: the value of metadata.labels.a, a number, does not fit its field, which " +
+				"takes a string", "unchanged",
 		},
 		"wrong type of a bool": {
 			patching(op("add", "/spec/hostNetwork", `dyn("true")`)), "create pod",
 			"500 InternalError: Internal error occurred: json: cannot unmarshal string into Go struct field PodSpec.spec.hostNetwork of type bool",
-			denied + "the result is no valid Pod: the value of spec.hostNetwork, a string, does not fit its field, which takes a boolean", "unchanged",
+			denied + "the result is no valid Pod: the value of spec.hostNetwork, a string, does not fit its field, which takes " +
+				"a boolean", "unchanged",
 		},
 		"wrong type of a quantity": {
 			patching(op("add", "/spec/containers/0/resources", `{"limits": {"cpu": true}}`)), "create pod",
 			"500 InternalError: Internal error occurred: ",
-			denied + "the result is no valid Pod: the value of spec.containers[0].resources.limits.cpu, a boolean, does not fit its field, which takes a number or a string", "unchanged",
+			denied + "the result is no valid Pod: the value of spec.containers[0].resources.limits.cpu, a boolean, does not " +
+				"fit its field, which takes a number or a string", "unchanged",
 		},
 		"nothing in place of the object": {
 			patching(op("replace", "", "{}")), "create pod",
@@ -242,8 +303,11 @@ func TestServerErrorsOfMutationsDiffer(t *testing.T) {
 			denied + "the result has no kind: the operations of jsonPatch.expression must keep apiVersion and kind", "unchanged",
 		},
 		"quantity that is none": {
-			applying(`Object{spec: Object.spec{containers: [` + firstContainer + `resources: Object.spec.containers.resources{limits: {"cpu": "lots"}}}]}}`), "create pod",
-			"quantities must match the regular expression", denied + "the result is no valid Pod: the value of spec.containers[0].resources.limits.cpu, a string, does not fit its field: quantities must match the regular expression", "unchanged",
+			applying(`Object{spec: Object.spec{containers: [` + firstContainer +
+				`resources: Object.spec.containers.resources{limits: {"cpu": "lots"}}}]}}`), "create pod",
+			"quantities must match the regular expression",
+			denied + "the result is no valid Pod: the value of spec.containers[0].resources.limits.cpu, a string, does not fit " +
+				"its field: quantities must match the regular expression", "unchanged",
 		},
 		"test of a list with null": {
 			patching(op("test", "/spec/mixed", `[dyn(1), dyn(2.5), dyn("x"), dyn(null), dyn(true), dyn({"a": 1})]`)), "custom resource",
@@ -277,9 +341,13 @@ func TestServerErrorsOfMutationsDiffer(t *testing.T) {
 // TestSeveralMutationsFail: the message names each, where the native engine's
 // has the first alone.
 func TestSeveralMutationsFail(t *testing.T) {
-	group := groupFrom(t, map[string]string{"p": mutations(label("a", "string(object.nope)"), label("b", `"2"`), patching(op("remove", "/metadata/labels/none", "")))})
+	group := groupFrom(t, map[string]string{
+		"p": mutations(label("a", "string(object.nope)"), label("b", `"2"`),
+			patching(op("remove", "/metadata/labels/none", ""))),
+	})
 	resp := mutate(t, group, podInput(t, admission.Create).review(t), testWorld.host())
-	const want = "WebhookPolicy 'p' denied request: spec.mutations[0]: expression 'Object{metadata: Object.metadata{labels: {\"a\": string(object.nope)}}}' resulted in error: no such key: nope\n" +
+	const want = "WebhookPolicy 'p' denied request: spec.mutations[0]: expression 'Object{metadata: " +
+		"Object.metadata{labels: {\"a\": string(object.nope)}}}' resulted in error: no such key: nope\n" +
 		"spec.mutations[2]: JSON Patch: error in remove for path: '/metadata/labels/none': Unable to remove nonexistent key: none: missing value"
 	if resp.Allowed || resp.Result.Message != want || resp.Result.Code != 403 || resp.Result.Reason != metav1.StatusReasonInvalid {
 		t.Errorf("result = %+v, want %s", resp.Result, want)
@@ -290,7 +358,9 @@ func TestSeveralMutationsFail(t *testing.T) {
 // here. What it sent is left alone, wherever in its list it then stands.
 func TestFieldsThatWereUnknownBefore(t *testing.T) {
 	raw := podInput(t, admission.Create).review(t)
-	raw.Object.Raw = []byte(strings.NewReplacer(`"terminationGracePeriodSeconds":30`, `"terminationGracePeriodSeconds":30,"newField":{"a":1}`, `"name":"side"`, `"name":"side","newField":"x"`).Replace(string(raw.Object.Raw)))
+	raw.Object.Raw = []byte(strings.NewReplacer(`"terminationGracePeriodSeconds":30`,
+		`"terminationGracePeriodSeconds":30,"newField":{"a":1}`, `"name":"side"`,
+		`"name":"side","newField":"x"`).Replace(string(raw.Object.Raw)))
 	if strings.Count(string(raw.Object.Raw), "newField") != 2 {
 		t.Fatal("the fields are not there")
 	}
@@ -322,16 +392,27 @@ func TestMutationsThatAreNotIdempotent(t *testing.T) {
 		spec string
 		want []int // the mutations
 	}{
-		"appending patch":          {mutations(appending), []int{0}},
-		"appending, once":          {"matchConditions: [{name: c, expression: 'object.spec.containers.size() < 3'}]\n" + mutations(appending), nil},
-		"apply":                    {mutations(applying(`Object{spec: Object.spec{containers: [Object.spec.containers{name: "mesh"}]}}`)), nil},
-		"counting":                 {mutations(label("n", `string(object.metadata.labels.size())`), label("m", `string(object.metadata.labels.size())`)), []int{0, 1}},
-		"suffix":                   {mutations(label("team", `object.metadata.labels.team + "x"`)), []int{0}},
-		"there and back":           {mutations(label("a", `has(object.metadata.labels.a) && object.metadata.labels.a == "1" ? "2" : "1"`)), []int{0}},
-		"one undoes another":       {mutations(label("a", `"1"`), label("a", `"2"`)), nil},
-		"fails the second time":    {mutations(patching(op("remove", "/metadata/labels/team", ""))), nil},
-		"does nothing":             {mutations(label("team", `"shop"`)), nil},
-		"appending, other changes": {mutations(label("a", `"b"`), appending), []int{1}},
+		"appending patch": {spec: mutations(appending), want: []int{0}},
+		"appending, once": {
+			spec: "matchConditions: [{name: c, expression: 'object.spec.containers.size() < 3'}]\n" + mutations(appending),
+		},
+		"apply": {
+			spec: mutations(applying(`Object{spec: Object.spec{containers: [Object.spec.containers{name: "mesh"}]}}`)),
+		},
+		"counting": {
+			spec: mutations(label("n", `string(object.metadata.labels.size())`),
+				label("m", `string(object.metadata.labels.size())`)),
+			want: []int{0, 1},
+		},
+		"suffix": {spec: mutations(label("team", `object.metadata.labels.team + "x"`)), want: []int{0}},
+		"there and back": {
+			spec: mutations(label("a", `has(object.metadata.labels.a) && object.metadata.labels.a == "1" ? "2" : "1"`)),
+			want: []int{0},
+		},
+		"one undoes another":       {spec: mutations(label("a", `"1"`), label("a", `"2"`))},
+		"fails the second time":    {spec: mutations(patching(op("remove", "/metadata/labels/team", "")))},
+		"does nothing":             {spec: mutations(label("team", `"shop"`))},
+		"appending, other changes": {spec: mutations(label("a", `"b"`), appending), want: []int{1}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -413,12 +494,37 @@ func TestNothingIsEvaluatedOnceTheTimeIsOver(t *testing.T) {
 		want  []string // the denials; none if allowed
 		warns string
 	}{
-		"Fail":              {map[string]string{"p": yes + mutations(label("a", `"b"`))}, []string{"WebhookPolicy 'p' denied request: " + message}, ""},
-		"Ignore":            {map[string]string{"p": yes + mutations(label("a", `"b"`)) + "failurePolicy: Ignore"}, nil, ""},
-		"both":              {map[string]string{"p": yes + mutations(label("a", `"b"`)) + "failurePolicy: Ignore", "q": yes + mutations(label("a", `"b"`))}, []string{"WebhookPolicy 'q' denied request: " + message}, ""},
-		"with params":       {map[string]string{"p": ofConfigMaps + tooFew + mutations(label("a", "params.data.max")) + bound("{name: b, paramRef: {selector: {}, parameterNotFoundAction: Deny}}")}, []string{"WebhookPolicy 'p' with binding 'b' denied request: " + message}, ""},
-		"not for this one":  {map[string]string{"p": yes + mutations(label("a", `"b"`)) + bound("{name: b, matchResources: {objectSelector: {matchLabels: {team: other}}}}")}, nil, ""},
-		"reads a namespace": {map[string]string{"p": "validations: [{expression: 'namespaceObject != null'}]\n" + mutations(label("a", `"b"`))}, []string{"WebhookPolicy 'p' denied request: " + message}, ""},
+		"Fail": {
+			specs: map[string]string{"p": yes + mutations(label("a", `"b"`))},
+			want:  []string{"WebhookPolicy 'p' denied request: " + message},
+		},
+		"Ignore": {specs: map[string]string{"p": yes + mutations(label("a", `"b"`)) + "failurePolicy: Ignore"}},
+		"both": {
+			specs: map[string]string{
+				"p": yes + mutations(label("a", `"b"`)) + "failurePolicy: Ignore",
+				"q": yes + mutations(label("a", `"b"`)),
+			},
+			want: []string{"WebhookPolicy 'q' denied request: " + message},
+		},
+		"with params": {
+			specs: map[string]string{
+				"p": ofConfigMaps + tooFew + mutations(label("a", "params.data.max")) +
+					bound("{name: b, paramRef: {selector: {}, parameterNotFoundAction: Deny}}"),
+			},
+			want: []string{"WebhookPolicy 'p' with binding 'b' denied request: " + message},
+		},
+		"not for this one": {
+			specs: map[string]string{
+				"p": yes + mutations(label("a", `"b"`)) +
+					bound("{name: b, matchResources: {objectSelector: {matchLabels: {team: other}}}}"),
+			},
+		},
+		"reads a namespace": {
+			specs: map[string]string{
+				"p": "validations: [{expression: 'namespaceObject != null'}]\n" + mutations(label("a", `"b"`)),
+			},
+			want: []string{"WebhookPolicy 'p' denied request: " + message},
+		},
 	}
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
@@ -442,8 +548,10 @@ func TestNothingIsEvaluatedOnceTheTimeIsOver(t *testing.T) {
 		})
 	}
 	t.Run("Warn", func(t *testing.T) {
-		resp, err := groupFrom(t, map[string]string{"p": yes + bound("{name: b, validationActions: [Warn]}")}).Validate(ctx, raw, testWorld.host())
-		if err != nil || !resp.Allowed || !slices.Equal(resp.Warnings, []string{"Validation failed for WebhookPolicy 'p' with binding 'b': " + message}) {
+		resp, err := groupFrom(t, map[string]string{"p": yes + bound("{name: b, validationActions: [Warn]}")}).Validate(ctx,
+			raw, testWorld.host())
+		if err != nil || !resp.Allowed ||
+			!slices.Equal(resp.Warnings, []string{"Validation failed for WebhookPolicy 'p' with binding 'b': " + message}) {
 			t.Errorf("answer = %+v, %v", resp, err)
 		}
 	})
@@ -453,7 +561,8 @@ func TestNothingIsEvaluatedOnceTheTimeIsOver(t *testing.T) {
 // do those that need no evaluation of their own.
 func TestTheTimeRunsOutBetweenPolicies(t *testing.T) {
 	group := groupFrom(t, map[string]string{
-		"a": "validations: [{expression: 'namespaceObject == null', message: first}]", "b": "validations: [{expression: 'namespaceObject != null'}]", "c": yes,
+		"a": "validations: [{expression: 'namespaceObject == null', message: first}]",
+		"b": "validations: [{expression: 'namespaceObject != null'}]", "c": yes,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -467,7 +576,8 @@ func TestTheTimeRunsOutBetweenPolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "WebhookPolicy 'a' denied request: first\nWebhookPolicy 'b' denied request: not evaluated: context canceled"; resp.Allowed || resp.Result.Message != want {
+	if want := "WebhookPolicy 'a' denied request: first\nWebhookPolicy 'b' denied request: not evaluated: " +
+		"context canceled"; resp.Allowed || resp.Result.Message != want {
 		t.Errorf("result = %+v, want %s", resp.Result, want)
 	}
 }
@@ -475,7 +585,9 @@ func TestTheTimeRunsOutBetweenPolicies(t *testing.T) {
 func TestPanickingMutationLeavesTheObject(t *testing.T) {
 	for failurePolicy, want := range map[string]bool{"Fail": false, "Ignore": true} {
 		group := groupFrom(t, map[string]string{
-			"a": mutations(label("a", `"1"`)), "b": mutations(label("b", "namespaceObject.metadata.name")) + "failurePolicy: " + failurePolicy, "c": mutations(label("c", `object.metadata.labels.a`)),
+			"a": mutations(label("a", `"1"`)),
+			"b": mutations(label("b", "namespaceObject.metadata.name")) + "failurePolicy: " + failurePolicy,
+			"c": mutations(label("c", `object.metadata.labels.a`)),
 		})
 		host := testWorld.host()
 		host.Namespaces = nil
@@ -485,7 +597,8 @@ func TestPanickingMutationLeavesTheObject(t *testing.T) {
 		if resp.Allowed != want || panicked != "b" {
 			t.Errorf("%s: allowed = %t, panicked %q", failurePolicy, resp.Allowed, panicked)
 		}
-		if patch := `[{"op":"add","path":"/metadata/labels/a","value":"1"},{"op":"add","path":"/metadata/labels/c","value":"1"}]`; want && string(resp.Patch) != patch {
+		if patch := `[{"op":"add","path":"/metadata/labels/a","value":"1"},{"op":"add","path":"/metadata/labels/c",` +
+			`"value":"1"}]`; want && string(resp.Patch) != patch {
 			t.Errorf("patch = %s, want %s", resp.Patch, patch)
 		}
 	}

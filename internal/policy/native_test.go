@@ -55,7 +55,8 @@ type input struct {
 }
 
 func (in input) attributes() admission.Attributes {
-	return admission.NewAttributesRecord(in.object, in.old, in.kind, in.namespace, in.name, in.resource, in.subresource, in.operation, in.options, in.dryRun, in.user)
+	return admission.NewAttributesRecord(in.object, in.old, in.kind, in.namespace, in.name, in.resource, in.subresource,
+		in.operation, in.options, in.dryRun, in.user)
 }
 
 // review is the request as it arrives over the wire.
@@ -69,7 +70,8 @@ func (in input) review(tb testing.TB) *admissionv1.AdmissionRequest {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	review := webhookrequest.CreateV1AdmissionReview("7e5a", versioned, &webhookgeneric.WebhookInvocation{Resource: resource, Subresource: in.subresource, Kind: kind})
+	review := webhookrequest.CreateV1AdmissionReview("7e5a", versioned,
+		&webhookgeneric.WebhookInvocation{Resource: resource, Subresource: in.subresource, Kind: kind})
 	data, err := json.Marshal(review)
 	if err != nil {
 		tb.Fatal(err)
@@ -129,21 +131,27 @@ func (o *oracle) with(policies []*v1alpha1.WebhookPolicy) *oracle {
 func nativePolicy(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.ValidatingAdmissionPolicy {
 	p = p.DeepCopy()
 	failurePolicy := p.Spec.EffectiveFailurePolicy()
-	return &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: p.ObjectMeta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-		ParamKind:        p.Spec.ParamKind,
-		MatchConstraints: p.Spec.MatchConstraints,
-		MatchConditions:  p.Spec.MatchConditions,
-		Variables:        p.Spec.Variables,
-		Validations:      p.Spec.NativeValidations(),
-		AuditAnnotations: p.Spec.AuditAnnotations,
-		FailurePolicy:    &failurePolicy,
-	}}
+	return &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: p.ObjectMeta,
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			ParamKind:        p.Spec.ParamKind,
+			MatchConstraints: p.Spec.MatchConstraints,
+			MatchConditions:  p.Spec.MatchConditions,
+			Variables:        p.Spec.Variables,
+			Validations:      p.Spec.NativeValidations(),
+			AuditAnnotations: p.Spec.AuditAnnotations,
+			FailurePolicy:    &failurePolicy,
+		}}
 }
 
 func nativeBindings(p *v1alpha1.WebhookPolicy) []*admissionregistrationv1.ValidatingAdmissionPolicyBinding {
 	var out []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
 	for _, b := range p.Spec.Bindings {
-		spec := admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: p.Name, ValidationActions: b.ValidationActions, ParamRef: b.ParamRef, MatchResources: b.MatchResources}
+		spec := admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName:        p.Name,
+			ValidationActions: b.ValidationActions,
+			ParamRef:          b.ParamRef,
+			MatchResources:    b.MatchResources,
+		}
 		out = append(out, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: b.Name}, Spec: spec})
 	}
 	return out
@@ -332,7 +340,12 @@ func custom(tb testing.TB, text string) runtime.Object {
 	return object
 }
 
-var alice = &user.DefaultInfo{Name: "alice", UID: "u1", Groups: []string{"devs", "system:authenticated"}, Extra: map[string][]string{"scopes": {"a", "b"}}}
+var alice = &user.DefaultInfo{
+	Name:   "alice",
+	UID:    "u1",
+	Groups: []string{"devs", "system:authenticated"},
+	Extra:  map[string][]string{"scopes": {"a", "b"}},
+}
 
 func podInput(tb testing.TB, operation admission.Operation) input {
 	tb.Helper()
@@ -356,7 +369,9 @@ func podInput(tb testing.TB, operation admission.Operation) input {
 
 func deployment(tb testing.TB, version string) runtime.Object {
 	tb.Helper()
-	return typed(tb, "apiVersion: apps/"+version+"\nkind: Deployment\nmetadata: {name: web, namespace: shop, labels: {team: shop}}\nspec: {replicas: 3, template: {spec: {containers: [{name: app, image: x}]}}}\n")
+	return typed(tb, "apiVersion: apps/"+version+
+		"\nkind: Deployment\nmetadata: {name: web, namespace: shop, labels: {team: shop}}\n"+
+		"spec: {replicas: 3, template: {spec: {containers: [{name: app, image: x}]}}}\n")
 }
 
 func testInputs(tb testing.TB) map[string]input {
@@ -379,17 +394,28 @@ func testInputs(tb testing.TB) map[string]input {
 		"connect exec": {
 			operation: admission.Connect, kind: corev1.SchemeGroupVersion.WithKind("PodExecOptions"), resource: create.resource, subresource: "exec",
 			namespace: "shop", name: "web", user: alice,
-			object: &corev1.PodExecOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodExecOptions"}, Stdin: true, Command: []string{"sh"}},
+			object: &corev1.PodExecOptions{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodExecOptions"},
+				Stdin:    true,
+				Command:  []string{"sh"},
+			},
 		},
 		"update status": with(podInput(tb, admission.Update), func(in *input) { in.subresource = "status" }),
 		"create namespace": {
-			operation: admission.Create, kind: corev1.SchemeGroupVersion.WithKind("Namespace"), resource: corev1.SchemeGroupVersion.WithResource("namespaces"),
-			namespace: "shop", name: "shop", user: alice, object: typed(tb, "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {team: shop}}\n"),
+			operation: admission.Create, kind: corev1.SchemeGroupVersion.WithKind("Namespace"),
+			resource:  corev1.SchemeGroupVersion.WithResource("namespaces"),
+			namespace: "shop", name: "shop", user: alice,
+			object: typed(tb, "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {team: shop}}\n"),
 		},
 		"create cluster role": {
 			operation: admission.Create, kind: schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
-			resource: schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}, name: "admin", user: alice,
-			object: typed(tb, "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: admin}\nrules: [{apiGroups: ['*'], resources: ['*'], verbs: [get]}]\n"),
+			resource: schema.GroupVersionResource{
+				Group:    "rbac.authorization.k8s.io",
+				Version:  "v1",
+				Resource: "clusterroles",
+			}, name: "admin", user: alice,
+			object: typed(tb, "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: admin}\n"+
+				"rules: [{apiGroups: ['*'], resources: ['*'], verbs: [get]}]\n"),
 		},
 		"converted deployment": {
 			operation: admission.Update, kind: schema.GroupVersionKind{Group: "apps", Version: "v1beta1", Kind: "Deployment"},
@@ -444,13 +470,17 @@ func effects() map[string][]v1alpha1.Binding {
 		"audit":      {{Name: "b", ValidationActions: actions{audit}}},
 		"deny+audit": {{Name: "b", ValidationActions: actions{deny, audit}}},
 		"three bindings": {
-			{Name: "first", ValidationActions: actions{warn, audit}}, {Name: "second", ValidationActions: actions{deny, audit}}, {Name: "third", ValidationActions: actions{deny}},
+			{
+				Name:              "first",
+				ValidationActions: actions{warn, audit},
+			}, {Name: "second", ValidationActions: actions{deny, audit}}, {Name: "third", ValidationActions: actions{deny}},
 		},
 	}
 }
 
 // variant is a policy with other bindings and failurePolicy.
-func variant(p *v1alpha1.WebhookPolicy, bindings []v1alpha1.Binding, failurePolicy admissionregistrationv1.FailurePolicyType) *v1alpha1.WebhookPolicy {
+func variant(p *v1alpha1.WebhookPolicy, bindings []v1alpha1.Binding,
+	failurePolicy admissionregistrationv1.FailurePolicyType) *v1alpha1.WebhookPolicy {
 	p = p.DeepCopy()
 	p.Spec.Bindings, p.Spec.FailurePolicy = bindings, &failurePolicy
 	return p
@@ -509,7 +539,8 @@ func TestSameAnswerAsKubernetesForSeveralPolicies(t *testing.T) {
 		"validations: [{expression: 'false', message: warned}]",
 		"validations: [{expression: 'false', message: first, reason: Unauthorized}, {expression: 'false', message: second}]",
 		"validations: [{expression: 'object.spec.nope == 1'}]",
-		"validations: [{expression: 'false', message: third, reason: Forbidden}]\nmatchConditions: [{name: pods, expression: 'request.resource.resource == \"pods\"'}]",
+		"validations: [{expression: 'false', message: third, reason: Forbidden}]\n" +
+			"matchConditions: [{name: pods, expression: 'request.resource.resource == \"pods\"'}]",
 	} {
 		p := policyFrom(t, fmt.Sprintf("p%d", i), spec)
 		p.Spec.Bindings = effects()["deny+audit"]
@@ -531,7 +562,10 @@ func TestSameAnswerAsKubernetesForSeveralPolicies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := []string{"p3' with binding 'b' denied request: first", "p3' with binding 'b' denied request: second", "p4' with binding 'b' denied request: expression 'object.spec.nope == 1'"}
+			want := []string{
+				"p3' with binding 'b' denied request: first", "p3' with binding 'b' denied request: second",
+				"p4' with binding 'b' denied request: expression 'object.spec.nope == 1'",
+			}
 			if in.resource.Resource == "pods" {
 				want = append(want, "p5' with binding 'b' denied request: third")
 			}
@@ -571,7 +605,8 @@ func TestSameAnswerAsKubernetesForTheBenchmarkPolicies(t *testing.T) {
 // namespaces: the native engine fails the whole request; here it is an error of the
 // policies that read namespaceObject.
 func TestMissingNamespaceDiffers(t *testing.T) {
-	reader := "validations: [{expression: 'namespaceObject.metadata.name == \"shop\"'}]\nbindings: [{name: b, validationActions: [Deny]}]\nfailurePolicy: "
+	reader := "validations: [{expression: 'namespaceObject.metadata.name == \"shop\"'}]\n" +
+		"bindings: [{name: b, validationActions: [Deny]}]\nfailurePolicy: "
 	policies := map[string]struct {
 		spec string
 		want string
@@ -625,15 +660,19 @@ func TestComparingAnObjectWithAScalarDiffers(t *testing.T) {
 // TestLongMessagesDiffer: the native engine sends an expression of any length
 // in its message; ours is cut.
 func TestLongMessagesDiffer(t *testing.T) {
-	p := policyFrom(t, "p", `{validations: [{expression: 'object.metadata.name == "`+strings.Repeat("é", 4000)+`"'}], bindings: [{name: b, validationActions: [Deny, Audit]}, {name: w, validationActions: [Warn]}]}`)
+	p := policyFrom(t, "p", `{validations: [{expression: 'object.metadata.name == "`+strings.Repeat("é",
+		4000)+`"'}], bindings: [{name: b, validationActions: [Deny, Audit]}, {name: w, validationActions: [Warn]}]}`)
 	policies := []*v1alpha1.WebhookPolicy{p}
 	in := podInput(t, admission.Create)
 	native, ours := newOracle(policies, testWorld).decide(t, in), decideOurs(t, groupOf(t, policies), in, testWorld)
 	const subject = "WebhookPolicy 'p' with binding 'b' denied request: "
-	if got, want := ours.Message, subject+truncate.String(strings.TrimPrefix(native.Message, subject), response.MaxOneMessage); got != want || len(native.Message) <= response.MaxOneMessage+len(subject) {
+	if got, want := ours.Message, subject+truncate.String(strings.TrimPrefix(native.Message, subject),
+		response.MaxOneMessage); got != want || len(native.Message) <= response.MaxOneMessage+len(subject) {
 		t.Errorf("message = %q, want %q", got, want)
 	}
-	if len(ours.Warnings[0]) >= len(native.Warnings[0]) || len(ours.Annotations[response.FailureKey]) >= len(native.Annotations[response.FailureKey]) {
-		t.Errorf("warning of %d bytes and annotation of %d, native %d and %d: not cut", len(ours.Warnings[0]), len(ours.Annotations[response.FailureKey]), len(native.Warnings[0]), len(native.Annotations[response.FailureKey]))
+	if len(ours.Warnings[0]) >= len(native.Warnings[0]) ||
+		len(ours.Annotations[response.FailureKey]) >= len(native.Annotations[response.FailureKey]) {
+		t.Errorf("warning of %d bytes and annotation of %d, native %d and %d: not cut", len(ours.Warnings[0]),
+			len(ours.Annotations[response.FailureKey]), len(native.Warnings[0]), len(native.Annotations[response.FailureKey]))
 	}
 }

@@ -47,7 +47,14 @@ func workloadRequest(tb testing.TB, resource metav1.GroupVersionResource, object
 		}
 		return tree, raw
 	}
-	out := &admissionv1.AdmissionRequest{UID: "1", Namespace: "shop", Name: "web", Resource: resource, Operation: admissionv1.Create, UserInfo: authenticationv1.UserInfo{Username: "alice"}}
+	out := &admissionv1.AdmissionRequest{
+		UID:       "1",
+		Namespace: "shop",
+		Name:      "web",
+		Resource:  resource,
+		Operation: admissionv1.Create,
+		UserInfo:  authenticationv1.UserInfo{Username: "alice"},
+	}
 	tree, raw := decode(object)
 	out.Kind = metav1.GroupVersionKind{Group: resource.Group, Version: resource.Version, Kind: tree["kind"].(string)}
 	out.Object.Raw = raw
@@ -83,16 +90,19 @@ func TestPodTemplates(t *testing.T) {
 		// guarded begins a policy of which updates that leave the spec alone pass, as in the library.
 		guarded    = "matchConditions: [{name: g, expression: 'request.operation == \"CREATE\" || object.spec != oldObject.spec'}]\n"
 		ratchets   = "ratchet: true\n"
-		podsDenied = "WebhookPolicy 'p' will deny the Pods that controllers create from spec.template: correct the template, or exclude the workload from the policy"
+		podsDenied = "WebhookPolicy 'p' will deny the Pods that controllers create from spec.template: correct the " +
+			"template, or exclude the workload from the policy"
 	)
 	deployment := func(metadata, template string) string {
 		return workloadYAML("Deployment", metadata, "{replicas: 1, template: "+template+"}")
 	}
 	create := workloadRequest(t, deploymentsResource, deployment("", templateYAML), "")
 	change := workloadRequest(t, deploymentsResource, deployment("", otherYAML), deployment("", templateYAML))
-	scale := workloadRequest(t, deploymentsResource, strings.Replace(deployment("", templateYAML), "replicas: 1", "replicas: 2", 1), deployment("", templateYAML))
+	scale := workloadRequest(t, deploymentsResource,
+		strings.Replace(deployment("", templateYAML), "replicas: 1", "replicas: 2", 1), deployment("", templateYAML))
 	replicaSet := func(apiVersion, kind string) *admissionv1.AdmissionRequest {
-		return workloadRequest(t, replicaSetsResource, workloadYAML("ReplicaSet", fmt.Sprintf(owner, apiVersion, kind), "{template: "+templateYAML+"}"), "")
+		return workloadRequest(t, replicaSetsResource,
+			workloadYAML("ReplicaSet", fmt.Sprintf(owner, apiVersion, kind), "{template: "+templateYAML+"}"), "")
 	}
 	rollout := workloadRequest(t, rolloutsResource, workloadYAML("Rollout", "", "{template: "+templateYAML+"}"), "")
 	tests := map[string]struct {
@@ -111,31 +121,118 @@ func TestPodTemplates(t *testing.T) {
 			request: workloadRequest(t, cronJobsResource, workloadYAML("CronJob", "", "{jobTemplate: {spec: {template: "+templateYAML+"}}}"), ""),
 			want:    "WebhookPolicy 'p' denied request: spec.jobTemplate.spec.template: m", wantDecision: DecisionDeny,
 		},
-		"of an evaluated controller":        {spec: latest, request: replicaSet("apps/v1", "Deployment")},
-		"of a controller of another group":  {spec: latest, request: replicaSet("example.com/v1", "Deployment"), want: denied, wantDecision: DecisionDeny},
-		"of a controller that is left out":  {spec: latest + "\n", request: replicaSet("argoproj.io/v1alpha1", "Rollout"), want: denied, wantDecision: DecisionDeny},
-		"of an evaluated custom controller": {spec: strings.Replace(latest, "{}", "{kinds: [{resource: replicasets}, {group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.template}]}", 1), request: replicaSet("argoproj.io/v1alpha1", "Rollout")},
-		"another kind":                      {spec: strings.Replace(latest, "{}", "{kinds: [{resource: jobs}]}", 1), request: create},
-		"a custom kind":                     {spec: strings.Replace(latest, "{}", "{kinds: [{group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.template}]}", 1), request: rollout, want: denied, wantDecision: DecisionDeny},
-		"a custom kind, not named":          {spec: latest, request: rollout},
-		"without a template":                {spec: strings.Replace(latest, "{}", "{kinds: [{group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.template}]}", 1), request: workloadRequest(t, rolloutsResource, workloadYAML("Rollout", "", "{workloadRef: {name: web}}"), "")},
-		"a template that is no object": {
-			spec:    "failurePolicy: Ignore\n" + strings.Replace(latest, "{}", "{kinds: [{group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.template}]}", 1),
-			request: workloadRequest(t, rolloutsResource, workloadYAML("Rollout", "", "{template: [1]}"), ""),
-			want:    "WebhookPolicy 'p' denied request: spec.template: unreadable object at request.object: spec.template is a []interface {} and no object, so it is no pod template: remove the value, make the object smaller, or delete it and create it again", wantDecision: DecisionDeny,
+		"of an evaluated controller": {spec: latest, request: replicaSet("apps/v1", "Deployment")},
+		"of a controller of another group": {
+			spec:         latest,
+			request:      replicaSet("example.com/v1", "Deployment"),
+			want:         denied,
+			wantDecision: DecisionDeny,
 		},
-		"other actions":                    {spec: strings.Replace(latest, "{}", "{validationActions: [Warn]}", 1), request: create, wantWarnings: []string{"Validation failed for WebhookPolicy 'p': spec.template: m", podsDenied}, wantDecision: DecisionWarn},
-		"actions of the binding":           {spec: latest + "\nbindings: [{name: b, validationActions: [Warn]}]", request: create, wantWarnings: []string{"Validation failed for WebhookPolicy 'p' with binding 'b': spec.template: m"}, wantDecision: DecisionWarn},
-		"a named validation":               {spec: "validations: [{name: v, expression: 'false', message: m}]\npodTemplates: {}", request: create, want: "WebhookPolicy 'p' denied request: v at spec.template: m", wantDecision: DecisionDeny},
-		"rules for CREATE":                 {spec: fmt.Sprintf(rule, "CREATE") + latest, request: change, want: denied, wantDecision: DecisionDeny},
-		"rules for UPDATE, changed":        {spec: fmt.Sprintf(rule, "UPDATE") + latest, request: change, want: denied, wantDecision: DecisionDeny},
-		"rules that exclude Pods":          {spec: strings.Replace(fmt.Sprintf(rule, "CREATE"), "]}\n", "], excludeResourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: ['*']}]}\n", 1) + latest, request: create},
-		"a selector of the template":       {spec: strings.Replace(fmt.Sprintf(rule, "CREATE"), "{resource", "{objectSelector: {matchLabels: {app: web}}, resource", 1) + latest, request: create, want: denied, wantDecision: DecisionDeny},
-		"a selector of other templates":    {spec: strings.Replace(fmt.Sprintf(rule, "CREATE"), "{resource", "{objectSelector: {matchLabels: {app: db}}, resource", 1) + latest, request: create},
-		"a binding for the template":       {spec: latest + "\nbindings: [{name: b, matchResources: {objectSelector: {matchLabels: {app: web}}, resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}}]", request: change, want: "WebhookPolicy 'p' with binding 'b' denied request: spec.template: m", wantDecision: DecisionDeny},
-		"a binding for other templates":    {spec: latest + "\nbindings: [{name: b, matchResources: {objectSelector: {matchLabels: {app: db}}}}]", request: create, wantDecision: DecisionUnmatched},
-		"a match condition, about the Pod": {spec: "matchConditions: [{name: c, expression: 'object.kind != \"Pod\"'}]\n" + latest, request: create, wantDecision: DecisionSkip},
-		"the Pod":                          {spec: fmt.Sprintf(podIs, `object.apiVersion == "v1" && object.kind == "Pod" && object.metadata.labels == {"app": "web"} && object.metadata.namespace == "shop" && object.metadata.size() == 2 && object.spec.containers.size() == 1 && !has(object.status)`), request: create, wantDecision: DecisionAllow},
+		"of a controller that is left out": {
+			spec:         latest + "\n",
+			request:      replicaSet("argoproj.io/v1alpha1", "Rollout"),
+			want:         denied,
+			wantDecision: DecisionDeny,
+		},
+		"of an evaluated custom controller": {
+			spec: strings.Replace(latest, "{}",
+				"{kinds: [{resource: replicasets}, {group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.template}]}", 1),
+			request: replicaSet("argoproj.io/v1alpha1", "Rollout"),
+		},
+		"another kind": {spec: strings.Replace(latest, "{}", "{kinds: [{resource: jobs}]}", 1), request: create},
+		"a custom kind": {
+			spec: strings.Replace(latest, "{}",
+				"{kinds: [{group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.template}]}", 1),
+			request:      rollout,
+			want:         denied,
+			wantDecision: DecisionDeny,
+		},
+		"a custom kind, not named": {spec: latest, request: rollout},
+		"without a template": {
+			spec: strings.Replace(latest, "{}",
+				"{kinds: [{group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.template}]}", 1),
+			request: workloadRequest(t, rolloutsResource, workloadYAML("Rollout", "", "{workloadRef: {name: web}}"), ""),
+		},
+		"a template that is no object": {
+			spec: "failurePolicy: Ignore\n" + strings.Replace(latest, "{}",
+				"{kinds: [{group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.template}]}", 1),
+			request: workloadRequest(t, rolloutsResource, workloadYAML("Rollout", "", "{template: [1]}"), ""),
+			want: "WebhookPolicy 'p' denied request: spec.template: unreadable object at request.object: spec.template is a " +
+				"[]interface {} and no object, so it is no pod template: remove the value, make the object smaller, or delete it " +
+				"and create it again", wantDecision: DecisionDeny,
+		},
+		"other actions": {
+			spec:         strings.Replace(latest, "{}", "{validationActions: [Warn]}", 1),
+			request:      create,
+			wantWarnings: []string{"Validation failed for WebhookPolicy 'p': spec.template: m", podsDenied},
+			wantDecision: DecisionWarn,
+		},
+		"actions of the binding": {
+			spec:         latest + "\nbindings: [{name: b, validationActions: [Warn]}]",
+			request:      create,
+			wantWarnings: []string{"Validation failed for WebhookPolicy 'p' with binding 'b': spec.template: m"},
+			wantDecision: DecisionWarn,
+		},
+		"a named validation": {
+			spec:         "validations: [{name: v, expression: 'false', message: m}]\npodTemplates: {}",
+			request:      create,
+			want:         "WebhookPolicy 'p' denied request: v at spec.template: m",
+			wantDecision: DecisionDeny,
+		},
+		"rules for CREATE": {
+			spec:         fmt.Sprintf(rule, "CREATE") + latest,
+			request:      change,
+			want:         denied,
+			wantDecision: DecisionDeny,
+		},
+		"rules for UPDATE, changed": {
+			spec:         fmt.Sprintf(rule, "UPDATE") + latest,
+			request:      change,
+			want:         denied,
+			wantDecision: DecisionDeny,
+		},
+		"rules that exclude Pods": {
+			spec: strings.Replace(fmt.Sprintf(rule, "CREATE"), "]}\n",
+				"], excludeResourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: ['*']}]}\n",
+				1) + latest,
+			request: create,
+		},
+		"a selector of the template": {
+			spec: strings.Replace(fmt.Sprintf(rule, "CREATE"), "{resource",
+				"{objectSelector: {matchLabels: {app: web}}, resource", 1) + latest,
+			request:      create,
+			want:         denied,
+			wantDecision: DecisionDeny,
+		},
+		"a selector of other templates": {
+			spec: strings.Replace(fmt.Sprintf(rule, "CREATE"), "{resource",
+				"{objectSelector: {matchLabels: {app: db}}, resource", 1) + latest,
+			request: create,
+		},
+		"a binding for the template": {
+			spec: latest + "\nbindings: [{name: b, matchResources: {objectSelector: {matchLabels: {app: web}}, " +
+				"resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}}]",
+			request:      change,
+			want:         "WebhookPolicy 'p' with binding 'b' denied request: spec.template: m",
+			wantDecision: DecisionDeny,
+		},
+		"a binding for other templates": {
+			spec:         latest + "\nbindings: [{name: b, matchResources: {objectSelector: {matchLabels: {app: db}}}}]",
+			request:      create,
+			wantDecision: DecisionUnmatched,
+		},
+		"a match condition, about the Pod": {
+			spec:         "matchConditions: [{name: c, expression: 'object.kind != \"Pod\"'}]\n" + latest,
+			request:      create,
+			wantDecision: DecisionSkip,
+		},
+		"the Pod": {
+			spec: fmt.Sprintf(podIs,
+				`object.apiVersion == "v1" && object.kind == "Pod" && object.metadata.labels == {"app": "web"} && `+
+					`object.metadata.namespace == "shop" && object.metadata.size() == 2 && object.spec.containers.size() == 1 && !has(object.status)`),
+			request:      create,
+			wantDecision: DecisionAllow,
+		},
 		"a changed template as a new Pod": {
 			spec: fmt.Sprintf(rule, "CREATE, UPDATE") + fmt.Sprintf(podIs, `oldObject == null && request.operation == "CREATE" && `+
 				`request.kind.kind == "Deployment" && object.metadata.annotations.restartedAt == "now"`),
@@ -144,35 +241,59 @@ func TestPodTemplates(t *testing.T) {
 		"a restart despite a guard": {spec: guarded + latest, request: change, want: denied, wantDecision: DecisionDeny},
 		"scaling with a guard":      {spec: guarded + latest, request: scale},
 		"a label that leaves the selector": {
-			spec:    strings.Replace(fmt.Sprintf(rule, "CREATE"), "{resource", "{objectSelector: {matchLabels: {app: web}}, resource", 1) + latest,
-			request: workloadRequest(t, deploymentsResource, deployment("", strings.Replace(templateYAML, "web", "db", 1)), deployment("", templateYAML)),
+			spec: strings.Replace(fmt.Sprintf(rule, "CREATE"), "{resource",
+				"{objectSelector: {matchLabels: {app: web}}, resource", 1) + latest,
+			request: workloadRequest(t, deploymentsResource, deployment("", strings.Replace(templateYAML, "web", "db", 1)),
+				deployment("", templateYAML)),
 		},
-		"the old Pod":                   {spec: fmt.Sprintf(rule, "UPDATE") + fmt.Sprintf(podIs, `request.operation == "UPDATE" && oldObject.kind == "Pod" && oldObject.metadata.labels == {"app": "web"} && oldObject.metadata.namespace == "shop" && object.metadata.annotations.restartedAt == "now"`), request: change, wantDecision: DecisionAllow},
+		"the old Pod": {
+			spec: fmt.Sprintf(rule, "UPDATE") + fmt.Sprintf(podIs,
+				`request.operation == "UPDATE" && oldObject.kind == "Pod" && oldObject.metadata.labels == {"app": "web"} && `+
+					`oldObject.metadata.namespace == "shop" && object.metadata.annotations.restartedAt == "now"`),
+			request:      change,
+			wantDecision: DecisionAllow,
+		},
 		"the old Pod of a new workload": {spec: fmt.Sprintf(podIs, `oldObject == null`), request: create, wantDecision: DecisionAllow},
-		"the request":                   {spec: fmt.Sprintf(podIs, `request.kind.kind == "Deployment" && request.resource.resource == "deployments" && request.name == "web" && request.operation == "CREATE" && request.userInfo.username == "alice"`), request: create, wantDecision: DecisionAllow},
+		"the request": {
+			spec: fmt.Sprintf(podIs,
+				`request.kind.kind == "Deployment" && request.resource.resource == "deployments" && request.name == "web" && `+
+					`request.operation == "CREATE" && request.userInfo.username == "alice"`),
+			request:      create,
+			wantDecision: DecisionAllow,
+		},
 		"the namespace, params and the authorizer": {
 			spec: "paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings: [{name: b, paramRef: {name: first, parameterNotFoundAction: Deny}}]\n" +
-				fmt.Sprintf(podIs, `namespaceObject.metadata.name == "shop" && params.data.max == "1" && authorizer.requestResource.check("allow").reason().contains("deployments")`),
+				fmt.Sprintf(podIs, `namespaceObject.metadata.name == "shop" && params.data.max == "1" && `+
+					`authorizer.requestResource.check("allow").reason().contains("deployments")`),
 			request: create, wantDecision: DecisionAllow,
 		},
 		"ratchet of a guarded policy": {
 			spec: ratchets + guarded + latest, request: change,
-			wantWarnings: []string{"WebhookPolicy 'p' allowed request, because the stored object fails it too: spec.validations[0] at spec.template: m", podsDenied}, wantDecision: DecisionRatchet,
+			wantWarnings: []string{
+				"WebhookPolicy 'p' allowed request, because the stored object fails it too: spec.validations[0] at spec.template: m",
+				podsDenied,
+			}, wantDecision: DecisionRatchet,
 		},
 		"ratchet of a good template": {
-			spec:    ratchets + guarded + latest,
-			request: workloadRequest(t, deploymentsResource, deployment("", templateYAML), deployment("", strings.Replace(templateYAML, "latest", "v1", 1))),
-			want:    denied, wantDecision: DecisionDeny,
+			spec: ratchets + guarded + latest,
+			request: workloadRequest(t, deploymentsResource, deployment("", templateYAML),
+				deployment("", strings.Replace(templateYAML, "latest", "v1", 1))),
+			want: denied, wantDecision: DecisionDeny,
 		},
 		"ratchet of a template that a binding does not select": {
-			spec:    ratchets + latest + "\nbindings: [{name: b, matchResources: {objectSelector: {matchLabels: {app: web}}}}]",
-			request: workloadRequest(t, deploymentsResource, deployment("", templateYAML), deployment("", strings.Replace(templateYAML, "web", "db", 1))),
-			want:    strings.Replace(denied, "'p'", "'p' with binding 'b'", 1), wantDecision: DecisionDeny,
+			spec: ratchets + latest + "\nbindings: [{name: b, matchResources: {objectSelector: {matchLabels: {app: web}}}}]",
+			request: workloadRequest(t, deploymentsResource, deployment("", templateYAML),
+				deployment("", strings.Replace(templateYAML, "web", "db", 1))),
+			want: strings.Replace(denied, "'p'", "'p' with binding 'b'", 1), wantDecision: DecisionDeny,
 		},
 		"ratchet of a new workload": {spec: ratchets + latest, request: create, want: denied, wantDecision: DecisionDeny},
 		"ratchet": {
-			spec: "validations: [{expression: 'object.spec.containers.all(c, c.image != \"latest\")', message: m, ratchet: true}]\npodTemplates: {}", request: change,
-			wantWarnings: []string{"WebhookPolicy 'p' allowed request, because the stored object fails it too: spec.validations[0] at spec.template: m", podsDenied}, wantDecision: DecisionRatchet,
+			spec: "validations: [{expression: 'object.spec.containers.all(c, c.image != \"latest\")', message: m, ratchet: " +
+				"true}]\npodTemplates: {}", request: change,
+			wantWarnings: []string{
+				"WebhookPolicy 'p' allowed request, because the stored object fails it too: spec.validations[0] at spec.template: m",
+				podsDenied,
+			}, wantDecision: DecisionRatchet,
 		},
 	}
 	for name, tc := range tests {
@@ -209,7 +330,8 @@ func TestPodTemplates(t *testing.T) {
 func TestPodTemplatesAreShared(t *testing.T) {
 	g := templateGroupFrom(t, map[string]string{
 		"a": "validations: [{expression: 'object.spec.containers[0].image != \"latest\"', message: m}]\npodTemplates: {}",
-		"b": "validations: [{expression: 'object.metadata.labels.app != \"web\"', message: other}]\npodTemplates: {}\nauditAnnotations: [{key: k, valueExpression: 'string(object.kind)'}]",
+		"b": "validations: [{expression: 'object.metadata.labels.app != \"web\"', message: other}]\npodTemplates: {}\n" +
+			"auditAnnotations: [{key: k, valueExpression: 'string(object.kind)'}]",
 		"c": "validations: [{expression: 'false'}]\npodTemplates: {kinds: [{resource: jobs}]}",
 		"d": "validations: [{expression: 'true'}]\npodTemplates: {kinds: [{resource: deployments}]}",
 	})
@@ -217,7 +339,8 @@ func TestPodTemplatesAreShared(t *testing.T) {
 	host := testWorld.host()
 	host.Observe = observeInto(decisions)
 	resp := evaluate(t, g, workloadRequest(t, deploymentsResource, workloadYAML("Deployment", "", "{template: "+templateYAML+"}"), ""), host)
-	if want := "WebhookPolicy 'a' denied request: spec.template: m\nWebhookPolicy 'b' denied request: spec.template: other"; resp.Allowed || resp.Result.Message != want {
+	if want := "WebhookPolicy 'a' denied request: spec.template: m\n" +
+		"WebhookPolicy 'b' denied request: spec.template: other"; resp.Allowed || resp.Result.Message != want {
 		t.Errorf("result = %+v, want message %q", resp.Result, want)
 	}
 	if diff := cmp.Diff(map[string]Decision{"a": DecisionDeny, "b": DecisionDeny, "d": DecisionAllow}, decisions); diff != "" {
@@ -231,23 +354,32 @@ func TestPodTemplatesAreShared(t *testing.T) {
 // A resource with two templates has two decisions. An UPDATE is about those that it changes.
 func TestSeveralPodTemplates(t *testing.T) {
 	const spec = "validations: [{expression: 'object.spec.containers.all(c, c.image != \"latest\")', message: m}]\n" +
-		"podTemplates: {kinds: [{group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.master.template}, {group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.worker.template}]}"
+		"podTemplates: {kinds: [{group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: " +
+		"spec.master.template}, {group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.worker.template}]}"
 	const pinned = "{spec: {containers: [{name: web, image: v1}]}}"
 	rollout := func(master, worker string) string {
 		return workloadYAML("Rollout", "", "{master: {template: "+master+"}, worker: {template: "+worker+"}}")
 	}
 	tests := map[string]struct{ object, old, want string }{
-		"both":                 {object: rollout(templateYAML, templateYAML), want: "WebhookPolicy 'p' denied request: spec.master.template: m\nWebhookPolicy 'p' denied request: spec.worker.template: m"},
+		"both": {
+			object: rollout(templateYAML, templateYAML),
+			want:   "WebhookPolicy 'p' denied request: spec.master.template: m\nWebhookPolicy 'p' denied request: spec.worker.template: m",
+		},
 		"the first":            {object: rollout(templateYAML, pinned), want: "WebhookPolicy 'p' denied request: spec.master.template: m"},
 		"the second":           {object: rollout(pinned, templateYAML), want: "WebhookPolicy 'p' denied request: spec.worker.template: m"},
 		"none":                 {object: rollout(pinned, pinned)},
 		"the second is absent": {object: workloadYAML("Rollout", "", "{master: {template: "+pinned+"}}")},
-		"only one changes":     {object: rollout(templateYAML, otherYAML), old: rollout(templateYAML, pinned), want: "WebhookPolicy 'p' denied request: spec.worker.template: m"},
-		"neither changes":      {object: rollout(templateYAML, templateYAML), old: rollout(templateYAML, templateYAML)},
+		"only one changes": {
+			object: rollout(templateYAML, otherYAML),
+			old:    rollout(templateYAML, pinned),
+			want:   "WebhookPolicy 'p' denied request: spec.worker.template: m",
+		},
+		"neither changes": {object: rollout(templateYAML, templateYAML), old: rollout(templateYAML, templateYAML)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp := evaluate(t, templateGroupFrom(t, map[string]string{"p": spec}), workloadRequest(t, rolloutsResource, tc.object, tc.old), testWorld.host())
+			resp := evaluate(t, templateGroupFrom(t, map[string]string{"p": spec}),
+				workloadRequest(t, rolloutsResource, tc.object, tc.old), testWorld.host())
 			message := ""
 			if !resp.Allowed {
 				message = resp.Result.Message
@@ -275,7 +407,10 @@ func TestTemplatesDecideAsPods(t *testing.T) {
 	delete(tree, "status")
 	pod.Name, pod.Object.Raw = "", mustJSON(t, tree)
 	requests, changes := map[string]*admissionv1.AdmissionRequest{}, map[string]*admissionv1.AdmissionRequest{}
-	for path, resource := range map[string]metav1.GroupVersionResource{"spec.template": deploymentsResource, "spec.jobTemplate.spec.template": cronJobsResource} {
+	for path, resource := range map[string]metav1.GroupVersionResource{
+		"spec.template":                  deploymentsResource,
+		"spec.jobTemplate.spec.template": cronJobsResource,
+	} {
 		object := map[string]any{"kind": "Workload", "metadata": map[string]any{"name": "web", "namespace": "shop"}}
 		at := object
 		fields := strings.Split(path, ".")
@@ -297,7 +432,8 @@ func TestTemplatesDecideAsPods(t *testing.T) {
 	counts := map[Decision]int{}
 	for i := range *randomPolicies * 4 {
 		p := a.compiling("p")
-		if text := string(mustJSON(t, p.Spec)); strings.Contains(text, "request.") || strings.Contains(text, "requestResource") || strings.Contains(text, `"request"`) {
+		if text := string(mustJSON(t, p.Spec)); strings.Contains(text, "request.") ||
+			strings.Contains(text, "requestResource") || strings.Contains(text, `"request"`) {
 			continue
 		}
 		p.Spec.PodTemplates = &v1alpha1.PodTemplates{}
@@ -371,12 +507,15 @@ func TestPodTemplatesOfPlugins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			raw := workloadRequest(t, deploymentsResource, workloadYAML("Deployment", "", "{template: "+templateYAML+"}"), old)
 			resp := evaluate(t, NewTemplateGroup([]*Compiled{compiled}), raw, testWorld.host())
-			if resp.Allowed || !strings.HasPrefix(resp.Result.Message, "WebhookPolicy 'p' denied request: spec.template: pods ") || resp.Result.Code != 403 {
+			if resp.Allowed || !strings.HasPrefix(resp.Result.Message,
+				"WebhookPolicy 'p' denied request: spec.template: pods ") || resp.Result.Code != 403 {
 				t.Errorf("result = %+v", resp.Result)
 			}
 			call := plugin.call
-			if call.Resource.Resource != "pods" || call.GetKind().Kind != "Pod" || call.GetOperation() != admission.Create || call.GetName() != "" || call.GetNamespace() != "shop" {
-				t.Errorf("the plugin is called for %s %s of %s %q in %q", call.GetOperation(), call.Resource, call.GetKind(), call.GetName(), call.GetNamespace())
+			if call.Resource.Resource != "pods" || call.GetKind().Kind != "Pod" || call.GetOperation() != admission.Create ||
+				call.GetName() != "" || call.GetNamespace() != "shop" {
+				t.Errorf("the plugin is called for %s %s of %s %q in %q", call.GetOperation(), call.Resource, call.GetKind(),
+					call.GetName(), call.GetNamespace())
 			}
 			if object := call.Object(); object.GetKind() != "Pod" || object.GetLabels()["app"] != "web" || call.OldObject() != nil {
 				t.Errorf("objects = %v, %v", object, call.OldObject())

@@ -156,7 +156,9 @@ type followedValidations struct {
 }
 
 // ForInput implements celplugin.ConditionEvaluator.
-func (e followedValidations) ForInput(ctx context.Context, attr *admission.VersionedAttributes, request *admissionv1.AdmissionRequest, vars celplugin.OptionalVariableBindings, namespace *corev1.Namespace, budget int64) ([]celplugin.EvaluationResult, int64, error) {
+func (e followedValidations) ForInput(ctx context.Context, attr *admission.VersionedAttributes,
+	request *admissionv1.AdmissionRequest, vars celplugin.OptionalVariableBindings, namespace *corev1.Namespace,
+	budget int64) ([]celplugin.EvaluationResult, int64, error) {
 	results, left, err := e.ConditionEvaluator.ForInput(ctx, attr, request, vars, namespace, budget)
 	run, ok := ctx.Value(validationRunKey{}).(*validationRun)
 	if err != nil || !ok {
@@ -189,7 +191,9 @@ func (e followedValidations) ForInput(ctx context.Context, attr *admission.Versi
 // or for a new Pod of the stored template, and returns the budget that is left. It returns no
 // results after an error: the validations then fail as they do without ratchet, and messages
 // have the budget from before.
-func (e followedValidations) onStored(ctx context.Context, again []celplugin.CompilationResult, old *admission.VersionedAttributes, request *admissionv1.AdmissionRequest, vars celplugin.OptionalVariableBindings, namespace *corev1.Namespace, budget int64) ([]celplugin.EvaluationResult, int64) {
+func (e followedValidations) onStored(ctx context.Context, again []celplugin.CompilationResult,
+	old *admission.VersionedAttributes, request *admissionv1.AdmissionRequest, vars celplugin.OptionalVariableBindings,
+	namespace *corev1.Namespace, budget int64) ([]celplugin.EvaluationResult, int64) {
 	asker, _ := vars.Authorizer.(*accessreview.RequestAuthorizer)
 	if asker != nil && asker.Err() != nil {
 		return nil, budget // the policy fails with this error

@@ -29,7 +29,8 @@ const (
 )
 
 func holdsCanary(text string) bool {
-	return slices.ContainsFunc([]string{canaryText, fmt.Sprint(canaryNumber), "7.3313373"}, func(c string) bool { return strings.Contains(text, c) })
+	return slices.ContainsFunc([]string{canaryText, fmt.Sprint(canaryNumber), "7.3313373"},
+		func(c string) bool { return strings.Contains(text, c) })
 }
 
 // canaryRequest is an update of a Secret or a ConfigMap whose keys, values and metadata are canaries.
@@ -48,7 +49,10 @@ func canaryRequest(tb testing.TB, kind string) *admissionv1.AdmissionRequest {
 		tb.Fatal(err)
 	}
 	return &admissionv1.AdmissionRequest{
-		UID: "u", Kind: metav1.GroupVersionKind{Version: "v1", Kind: kind}, Resource: metav1.GroupVersionResource{Version: "v1", Resource: strings.ToLower(kind) + "s"},
+		UID: "u", Kind: metav1.GroupVersionKind{Version: "v1", Kind: kind}, Resource: metav1.GroupVersionResource{
+			Version:  "v1",
+			Resource: strings.ToLower(kind) + "s",
+		},
 		Namespace: "shop", Name: "web", Operation: admissionv1.Update,
 		Object: runtime.RawExtension{Raw: raw}, OldObject: runtime.RawExtension{Raw: raw},
 	}
@@ -56,7 +60,8 @@ func canaryRequest(tb testing.TB, kind string) *admissionv1.AdmissionRequest {
 
 // disclosed returns what the client gets about a request and what a host gets of the violations, in both phases and from
 // the audit of stored objects.
-func disclosed(tb testing.TB, p *v1alpha1.WebhookPolicy, c *Compiled, raw *admissionv1.AdmissionRequest, host Environment) (client, observed string) {
+func disclosed(tb testing.TB, p *v1alpha1.WebhookPolicy, c *Compiled, raw *admissionv1.AdmissionRequest,
+	host Environment) (client, observed string) {
 	tb.Helper()
 	var reports []reported
 	host.Violated = func(v ViolationReport) {
@@ -85,7 +90,8 @@ func disclosed(tb testing.TB, p *v1alpha1.WebhookPolicy, c *Compiled, raw *admis
 type canaryParams struct{}
 
 // Params implements Params.
-func (canaryParams) Params(_ context.Context, kind *admissionregistrationv1.ParamKind, _ *admissionregistrationv1.ParamRef, _ string) ([]runtime.Object, error) {
+func (canaryParams) Params(_ context.Context, kind *admissionregistrationv1.ParamKind,
+	_ *admissionregistrationv1.ParamRef, _ string) ([]runtime.Object, error) {
 	return []runtime.Object{&unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": kind.APIVersion, "kind": kind.Kind, "data": map[string]any{"k": canaryText + "-param"},
 	}}}, nil
@@ -93,7 +99,9 @@ func (canaryParams) Params(_ context.Context, kind *admissionregistrationv1.Para
 
 // ResourcesOf implements Kinds.
 func (canaryParams) ResourcesOf(kind schema.GroupVersionKind) ([]pluginapi.KindResource, error) {
-	return []pluginapi.KindResource{{GroupVersionResource: kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s"), Namespaced: true}}, nil
+	return []pluginapi.KindResource{
+		{GroupVersionResource: kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s"), Namespaced: true},
+	}, nil
 }
 
 // canaryHost permits the values of ConfigMaps, if values are permitted at all.
@@ -111,7 +119,8 @@ func canaryHost(values bool) Environment {
 // canaryPolicy returns a policy on Secrets and ConfigMaps.
 func canaryPolicy(tb testing.TB, spec string) *v1alpha1.WebhookPolicy {
 	tb.Helper()
-	return policyFrom(tb, "p", "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [UPDATE], resources: [secrets, configmaps]}]}\n"+spec)
+	return policyFrom(tb, "p", "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: "+
+		"[UPDATE], resources: [secrets, configmaps]}]}\n"+spec)
 }
 
 // argument returns an expression of the type of a parameter.
@@ -193,7 +202,8 @@ func TestViolationsHoldNoValues(t *testing.T) {
 	slices.Sort(calling)
 	forms := map[string]func(string) string{
 		"validation": func(e string) string {
-			return fmt.Sprintf("validations: [{expression: %q, message: static, messageExpression: \"'says ' + object.data.k\"}]", "dyn("+e+") == dyn(1)")
+			return fmt.Sprintf("validations: [{expression: %q, message: static, messageExpression: \"'says ' + "+
+				"object.data.k\"}]", "dyn("+e+") == dyn(1)")
 		},
 		"condition": func(e string) string {
 			return fmt.Sprintf("matchConditions: [{name: c, expression: %q}]\nvalidations: [{expression: 'true'}]", "dyn("+e+") == dyn(1)")
@@ -202,7 +212,8 @@ func TestViolationsHoldNoValues(t *testing.T) {
 			return fmt.Sprintf("validations: [{expression: 'true'}]\nauditAnnotations: [{key: k, valueExpression: %q}]", "string(dyn("+e+"))")
 		},
 		"mutation": func(e string) string {
-			return fmt.Sprintf("mutations: [{patchType: JSONPatch, jsonPatch: {expression: %q}}]", `[JSONPatch{op: "add", path: "/data/x", value: string(dyn(`+e+`))}]`)
+			return fmt.Sprintf("mutations: [{patchType: JSONPatch, jsonPatch: {expression: %q}}]",
+				`[JSONPatch{op: "add", path: "/data/x", value: string(dyn(`+e+`))}]`)
 		},
 	}
 	quoted, failed := map[string]bool{}, 0
@@ -233,7 +244,8 @@ func TestViolationsHoldNoValues(t *testing.T) {
 // that does not compile: no values have these types.
 func quotedBy(tb testing.TB, spec string) (client, reported string) {
 	tb.Helper()
-	p := canaryPolicy(tb, spec+"\nparamKind: {apiVersion: v1, kind: ConfigMap}\nvariables: [{name: broken, expression: '{\"a\": \"\"}[object.data.k]'}]\n"+
+	p := canaryPolicy(tb, spec+"\nparamKind: {apiVersion: v1, kind: ConfigMap}\n"+
+		"variables: [{name: broken, expression: '{\"a\": \"\"}[object.data.k]'}]\n"+
 		bound("{name: b, validationActions: [Deny], paramRef: {name: limits, namespace: shop, parameterNotFoundAction: Allow}}"))
 	c, errs := sharedCompiler.Compile(p)
 	if len(errs) > 0 {
@@ -251,28 +263,59 @@ func TestValuesInViolations(t *testing.T) {
 		want   string
 		hidden bool // even if values are permitted
 	}{
-		"messageExpression": {spec: "validations: [{expression: 'false', messageExpression: string(object.data.k), message: static}]", want: "Message:static "},
-		"no message":        {spec: "validations: [{expression: '1 == 2', messageExpression: string(object.data.k)}]", want: "Message:failed expression: 1 == 2 "},
-		"ratchet":           {spec: "validations: [{name: v, ratchet: true, expression: 'false', messageExpression: string(object.data.k), message: static}, {expression: 'false', message: other}]", want: "Message:static "},
+		"messageExpression": {
+			spec: "validations: [{expression: 'false', messageExpression: string(object.data.k), message: static}]",
+			want: "Message:static ",
+		},
+		"no message": {
+			spec: "validations: [{expression: '1 == 2', messageExpression: string(object.data.k)}]",
+			want: "Message:failed expression: 1 == 2 ",
+		},
+		"ratchet": {
+			spec: "validations: [{name: v, ratchet: true, expression: 'false', messageExpression: string(object.data.k), " +
+				"message: static}, {expression: 'false', message: other}]",
+			want: "Message:static ",
+		},
 		"a name in an error": {spec: "validations: [{name: v, expression: '{\"a\": true}[object.data.k]'}]",
 			want: "Decision:error Message:no such key at spec.validations[0].expression Binding: Validation:v "},
-		"an error of a condition": {spec: "matchConditions: [{name: c, expression: 'ip(object.data.k).family() == 4'}]\nvalidations: [{expression: 'true'}]",
+		"an error of a condition": {spec: "matchConditions: [{name: c, expression: 'ip(object.data.k).family() == 4'}]\n" +
+			"validations: [{expression: 'true'}]",
 			want: "Message:conversion failed at spec.matchConditions[0].expression "},
-		"an error of an annotation": {spec: "validations: [{expression: 'true'}]\nauditAnnotations: [{key: k, valueExpression: 'string({\"a\": true}[object.data.k])'}]",
+		"an error of an annotation": {spec: "validations: [{expression: 'true'}]\n" +
+			"auditAnnotations: [{key: k, valueExpression: 'string({\"a\": true}[object.data.k])'}]",
 			want: "Message:no such key at spec.auditAnnotations[0].valueExpression "},
-		"an error of a variable": {spec: "variables: [{name: v, expression: 'ip(object.data.k)'}]\nvalidations: [{expression: 'variables.v.family() == 4'}]",
+		"an error of a variable": {spec: "variables: [{name: v, expression: 'ip(object.data.k)'}]\n" +
+			"validations: [{expression: 'variables.v.family() == 4'}]",
 			want: "Message:conversion failed at spec.validations[0].expression "},
-		"a mutation": {spec: "mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/data/\" + object.data.k}]'}}]",
+		"a mutation": {spec: "mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: " +
+			"\"/data/\" + object.data.k}]'}}]",
 			want: "Message:the patch does not apply at spec.mutations[0] "},
-		"several mutations": {spec: "mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/data/\" + object.data.k}]'}}," +
+		"several mutations": {spec: "mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", " +
+			"path: \"/data/\" + object.data.k}]'}}," +
 			" {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata: Object.metadata{name: object.data.k}}'}}]",
 			want: "Message:the patch does not apply at spec.mutations[0]; the result is invalid at spec.mutations[1] "},
-		"a plugin":               {plugin: func(c *pluginapi.Call) error { return c.Forbid("got %v", c.Object().Object["data"]) }, want: "Message:the plugin Any rejects the request "},
-		"an error of a plugin":   {plugin: func(c *pluginapi.Call) error { return fmt.Errorf("got %v", c.Object().Object["data"]) }, want: "Message:the evaluation failed "},
-		"a panic of a plugin":    {plugin: func(c *pluginapi.Call) error { panic(c.Object().Object["data"]) }, want: "Message:internal error: the evaluation panicked ", hidden: true},
-		"an object with a limit": {spec: "validations: [{expression: 'object.data.k != \"\"'}]", broken: true, want: "Message:the object cannot be read at request.object "},
-		"params": {spec: "paramKind: {apiVersion: v1, kind: Secret}\nvalidations: [{expression: 'false', messageExpression: string(params.data.k)}]" +
-			"\nbindings: [{name: b, validationActions: [Deny], paramRef: {selector: {}, parameterNotFoundAction: Deny}}]", want: "Binding:b ", hidden: true},
+		"a plugin": {
+			plugin: func(c *pluginapi.Call) error { return c.Forbid("got %v", c.Object().Object["data"]) },
+			want:   "Message:the plugin Any rejects the request ",
+		},
+		"an error of a plugin": {
+			plugin: func(c *pluginapi.Call) error { return fmt.Errorf("got %v", c.Object().Object["data"]) },
+			want:   "Message:the evaluation failed ",
+		},
+		"a panic of a plugin": {
+			plugin: func(c *pluginapi.Call) error { panic(c.Object().Object["data"]) },
+			want:   "Message:internal error: the evaluation panicked ",
+			hidden: true,
+		},
+		"an object with a limit": {
+			spec:   "validations: [{expression: 'object.data.k != \"\"'}]",
+			broken: true,
+			want:   "Message:the object cannot be read at request.object ",
+		},
+		"params": {spec: "paramKind: {apiVersion: v1, kind: Secret}\nvalidations: [{expression: 'false', messageExpression: " +
+			"string(params.data.k)}]" +
+			"\nbindings: [{name: b, validationActions: [Deny], paramRef: {selector: {}, " +
+			"parameterNotFoundAction: Deny}}]", want: "Binding:b ", hidden: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

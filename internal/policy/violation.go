@@ -60,7 +60,12 @@ func (s *step) report(decision Decision, host Environment) {
 	host.Violated(ViolationReport{Policy: s.policy.name, Decision: decision, Request: s.on.raw, Violations: func() (out []Violation) {
 		values := s.policy.reportsValues(s.on, host)
 		violation := func(message string) Violation {
-			return Violation{Decision: decision, Message: truncate.String(message, response.MaxOneMessage), Binding: s.binding.name, Template: s.on.template}
+			return Violation{
+				Decision: decision,
+				Message:  truncate.String(message, response.MaxOneMessage),
+				Binding:  s.binding.name,
+				Template: s.on.template,
+			}
 		}
 		if s.err != nil {
 			return []Violation{violation(s.policy.errorText(s.err, values))}

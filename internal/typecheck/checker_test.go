@@ -141,7 +141,8 @@ func TestCheck(t *testing.T) {
 			kinds: []string{"Pod"},
 		},
 		"quantities": {
-			spec:  validation("object.spec.containers.all(c, has(c.resources) && has(c.resources.limits) && quantity(c.resources.limits['cpu']).isLessThan(quantity('1')))"),
+			spec: validation("object.spec.containers.all(c, has(c.resources) && has(c.resources.limits) && " +
+				"quantity(c.resources.limits['cpu']).isLessThan(quantity('1')))"),
 			kinds: []string{"Pod"},
 		},
 		"an integer or a string": {
@@ -149,12 +150,14 @@ func TestCheck(t *testing.T) {
 			kinds: []string{"Service"},
 		},
 		"a time is a string": {
-			spec:  validation("timestamp(object.metadata.creationTimestamp) < timestamp('2030-01-01T00:00:00Z') && object.metadata.creationTimestamp != ''"),
+			spec: validation("timestamp(object.metadata.creationTimestamp) < timestamp('2030-01-01T00:00:00Z') && " +
+				"object.metadata.creationTimestamp != ''"),
 			kinds: []string{"Pod"},
 		},
 		"a Secret has strings": {spec: validation("object.data['a'] == 'YQ=='"), kinds: []string{"Secret"}},
 		"an object as a map": {
-			spec:  validation("'hostNetwork' in object.spec && object['spec'] != {} && object.spec.all(k, k != '') && size(object.spec) > 0 && object.spec[?'hostPID'] != optional.none()"),
+			spec: validation("'hostNetwork' in object.spec && object['spec'] != {} && object.spec.all(k, k != '') && " +
+				"size(object.spec) > 0 && object.spec[?'hostPID'] != optional.none()"),
 			kinds: []string{"Pod"},
 		},
 		"a default of an object": {
@@ -237,7 +240,8 @@ func TestCheck(t *testing.T) {
 			params: "Rocket",
 		},
 		"what every expression reads": {
-			spec:  validation("request.userInfo.username == 'a' && namespaceObject.metadata.name == 'a' && authorizer.requestResource.check('get').allowed()"),
+			spec: validation("request.userInfo.username == 'a' && namespaceObject.metadata.name == 'a' && " +
+				"authorizer.requestResource.check('get').allowed()"),
 			kinds: []string{"Pod"},
 		},
 	}

@@ -31,23 +31,36 @@ func TestExamples(t *testing.T) {
 			want: []spec{{}, {"parts": spec{}}},
 		},
 		"a rule that rejects the empty struct": {
-			spec: `{type: object, properties: {parts: {type: object, properties: {count: {type: integer}}, x-kubernetes-validations: [{rule: has(self.count)}]}}}`,
+			spec: `{type: object, properties: {parts: {type: object, properties: {count: {type: integer}}, ` +
+				`x-kubernetes-validations: [{rule: has(self.count)}]}}}`,
 			want: []spec{{}},
 		},
 		"a rule that needs the struct": {
-			spec: `{type: object, properties: {parts: {type: object, properties: {count: {type: integer}}}}, x-kubernetes-validations: [{rule: has(self.parts)}]}`,
+			spec: `{type: object, properties: {parts: {type: object, properties: {count: {type: integer}}}}, ` +
+				`x-kubernetes-validations: [{rule: has(self.parts)}]}`,
 			want: []spec{{"parts": spec{}}},
 		},
 		"a rule that both satisfy": {
-			spec: `{type: object, required: [min, max], properties: {min: {type: integer}, max: {type: integer}}, x-kubernetes-validations: [{rule: self.min <= self.max}]}`,
+			spec: `{type: object, required: [min, max], properties: {min: {type: integer}, max: {type: integer}}, ` +
+				`x-kubernetes-validations: [{rule: self.min <= self.max}]}`,
 			want: []spec{{"min": int64(1), "max": int64(1)}, {"min": int64(1), "max": int64(1)}},
 		},
 		"a rule that nothing satisfies": {spec: `{type: object, x-kubernetes-validations: [{rule: "false"}]}`},
-		"one of two fields":             {spec: `{type: object, properties: {a: {type: string}, b: {type: string}}, oneOf: [{required: [a]}, {required: [b]}]}`},
-		"a pattern of numbers":          {spec: `{type: object, required: [time], properties: {time: {type: string, pattern: "^[0-9]+s$"}}}`, want: []spec{{"time": "1s"}, {"time": "1s"}}},
-		"a pattern of nothing common":   {spec: `{type: object, required: [a], properties: {a: {type: string, pattern: "^xyz-[0-9]{7}$"}}}`},
-		"a number or a text":            {spec: `{type: object, required: [port], properties: {port: {x-kubernetes-int-or-string: true}}}`, want: []spec{{"port": "1"}, {"port": "1"}}},
-		"another schema":                {spec: `{$ref: "#/components/schemas/io.k8s.api.core.v1.PodSpec"}`},
+		"one of two fields": {
+			spec: `{type: object, properties: {a: {type: string}, b: {type: string}}, oneOf: [{required: [a]}, {required: [b]}]}`,
+		},
+		"a pattern of numbers": {
+			spec: `{type: object, required: [time], properties: {time: {type: string, pattern: "^[0-9]+s$"}}}`,
+			want: []spec{{"time": "1s"}, {"time": "1s"}},
+		},
+		"a pattern of nothing common": {
+			spec: `{type: object, required: [a], properties: {a: {type: string, pattern: "^xyz-[0-9]{7}$"}}}`,
+		},
+		"a number or a text": {
+			spec: `{type: object, required: [port], properties: {port: {x-kubernetes-int-or-string: true}}}`,
+			want: []spec{{"port": "1"}, {"port": "1"}},
+		},
+		"another schema": {spec: `{$ref: "#/components/schemas/io.k8s.api.core.v1.PodSpec"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := yaml.YAMLToJSON([]byte(`{type: object, required: [spec], properties: {spec: ` + tc.spec + `, metadata: {$ref: "#/m"}},

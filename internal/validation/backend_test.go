@@ -63,7 +63,8 @@ func TestCheckBackend(t *testing.T) {
 				s.MatchConstraints.ResourceRules[0].APIGroups = []string{v1alpha1.GroupName}
 			},
 			want: []string{
-				`spec.matchConstraints.resourceRules[0].apiGroups[0]: Forbidden: remove "admission.ostiary.dev": policies never apply to it, so that a broken policy cannot lock the cluster`,
+				`spec.matchConstraints.resourceRules[0].apiGroups[0]: Forbidden: remove "admission.ostiary.dev": policies never ` +
+					`apply to it, so that a broken policy cannot lock the cluster`,
 			},
 		},
 		"validations": {
@@ -77,7 +78,8 @@ func TestCheckBackend(t *testing.T) {
 				s.MatchConstraints.ResourceRules[0].ResourceNames = []string{"a"}
 			},
 			want: []string{
-				"spec.matchConstraints.resourceRules[0].resourceNames: Forbidden: remove resourceNames: webhooks have none; use a matchCondition on request.name",
+				"spec.matchConstraints.resourceRules[0].resourceNames: Forbidden: remove resourceNames: webhooks have none; use a " +
+					"matchCondition on request.name",
 			},
 		},
 		"service and url": {

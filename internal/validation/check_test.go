@@ -31,7 +31,8 @@ func TestCheck(t *testing.T) {
 		match   = "spec.matchConstraints."
 		first   = match + "resourceRules[0]."
 		why     = ", so that a broken policy cannot lock the cluster"
-		useless = `spec.allowCriticalResources: Forbidden: remove it, or name a critical resource with its API group in matchConstraints.resourceRules: wildcards do not apply to critical resources`
+		useless = `spec.allowCriticalResources: Forbidden: remove it, or name a critical resource with its API group in ` +
+			`matchConstraints.resourceRules: wildcards do not apply to critical resources`
 	)
 	tests := map[string]struct {
 		change func(*v1alpha1.WebhookPolicySpec)
@@ -145,7 +146,9 @@ func TestCheck(t *testing.T) {
 		},
 		"invalid values": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
-				s.TimeoutSeconds, s.FailurePolicy, s.MatchConstraints.MatchPolicy = new(int32(31)), new(admissionregistrationv1.FailurePolicyType("fail")), new(admissionregistrationv1.MatchPolicyType("Any"))
+				s.TimeoutSeconds = new(int32(31))
+				s.FailurePolicy = new(admissionregistrationv1.FailurePolicyType("fail"))
+				s.MatchConstraints.MatchPolicy = new(admissionregistrationv1.MatchPolicyType("Any"))
 			},
 			want: []string{
 				`spec.failurePolicy: Unsupported value: "fail": supported values: "Fail", "Ignore"`,
@@ -171,7 +174,8 @@ func TestCheck(t *testing.T) {
 				first + `operations: Invalid value: ["CREATE","*"]: keep '*' alone in operations, or remove it: it already stands for all`,
 				first + `apiGroups: Invalid value: ["*",""]: keep '*' alone in apiGroups, or remove it: it already stands for all`,
 				first + `apiVersions: Invalid value: ["v1","*"]: keep '*' alone in apiVersions, or remove it: it already stands for all`,
-				first + `resources: Invalid value: ["*","pods"]: keep '*' in resources beside subresources only, or remove it: it already stands for all resources`,
+				first + `resources: Invalid value: ["*","pods"]: keep '*' in resources beside subresources only, or remove it: it ` +
+					`already stands for all resources`,
 			},
 		},
 		"resources that another entry matches": {
@@ -179,7 +183,8 @@ func TestCheck(t *testing.T) {
 			want: []string{
 				first + `resources[1]: Invalid value: "pods/status": remove it: "pods/*", earlier in the list, matches it too`,
 				first + `resources[3]: Invalid value: "nodes/scale": remove it: "*/scale", earlier in the list, matches it too`,
-				first + `resources: Invalid value: ["pods/*","pods/status","*/scale","nodes/scale","*/*"]: keep '*/*' alone in resources, or remove it: it already stands for all resources and subresources`,
+				first + `resources: Invalid value: ["pods/*","pods/status","*/scale","nodes/scale","*/*"]: keep '*/*' alone in ` +
+					`resources, or remove it: it already stands for all resources and subresources`,
 			},
 		},
 		"empty and unknown entries": {
@@ -216,7 +221,8 @@ func TestCheck(t *testing.T) {
 				}
 			}),
 			want: []string{
-				match + `resourceRules: Invalid value: 1001: use wildcards or several policies: the rules list more than 1000 pairs of API group and resource`,
+				match + `resourceRules: Invalid value: 1001: use wildcards or several policies: the rules list more than 1000 ` +
+					`pairs of API group and resource`,
 			},
 		},
 		"invalid selectors": {
@@ -230,8 +236,10 @@ func TestCheck(t *testing.T) {
 			},
 			want: []string{
 				match + "namespaceSelector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
-				match + `namespaceSelector.matchExpressions[0].key: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', ` +
-					`and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`,
+				match + `namespaceSelector.matchExpressions[0].key: Invalid value: "a b": name part must consist of alphanumeric ` +
+					`characters, '-', '_' or '.', ` +
+					`and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used ` +
+					`for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`,
 				match + `objectSelector.matchExpressions[0].operator: Invalid value: "Is": not a valid selector operator`,
 			},
 		},
@@ -269,8 +277,10 @@ func TestCheck(t *testing.T) {
 				r.APIGroups, r.Resources = []string{"", "coordination.k8s.io"}, []string{"pods", "events", "leases/status"}
 			}),
 			want: []string{
-				first + `resources[1]: Forbidden: remove "events", or set spec.allowCriticalResources to true: by default policies do not apply to it` + why,
-				first + `resources[2]: Forbidden: remove "leases/status", or set spec.allowCriticalResources to true: by default policies do not apply to it` + why,
+				first + `resources[1]: Forbidden: remove "events", or set spec.allowCriticalResources to true: by default ` +
+					`policies do not apply to it` + why,
+				first + `resources[2]: Forbidden: remove "leases/status", or set spec.allowCriticalResources to true: by default ` +
+					`policies do not apply to it` + why,
 			},
 		},
 		"guarded resource in any group": {

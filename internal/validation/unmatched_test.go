@@ -32,8 +32,13 @@ func discovered() ClusterInfo {
 			namespaced("componentstatuses", "ComponentStatus", []string{"cs"}, "get", "list"),
 			{Name: "nodes", SingularName: "node", Kind: "Node", Verbs: all},
 		},
-		{Group: "apps", Version: "v1"}:             {namespaced("deployments", "Deployment", []string{"deploy"}, all...), namespaced("deployments/scale", "Scale", nil, "get", "patch", "update")},
-		{Group: "example.com", Version: "v1"}:      {namespaced("shells", "Shell", nil, all...), namespaced("shells/open", "Open", nil, "create")},
+		{Group: "apps", Version: "v1"}: {
+			namespaced("deployments", "Deployment", []string{"deploy"}, all...),
+			namespaced("deployments/scale", "Scale", nil, "get", "patch", "update"),
+		},
+		{Group: "example.com", Version: "v1"}: {
+			namespaced("shells", "Shell", nil, all...), namespaced("shells/open", "Open", nil, "create"),
+		},
 		{Group: "down.example.com", Version: "v1"}: nil,
 	}}
 }
@@ -55,22 +60,105 @@ func TestUnmatched(t *testing.T) {
 		"UPDATE of a status":           {rule: rule("", "pods/status", "UPDATE", "")},
 		"a version that is down":       {rule: rule("down.example.com", "anything", "CREATE", "")},
 		"a wildcard":                   {rule: rule("", "pods/*", "CREATE", "")},
-		"CREATE of exec":               {rule: rule("", "pods/exec", "CREATE", ""), want: []string{first + `no request matches: requests for "pods/exec" have only the operation CONNECT; add it to operations`}, wantAll: true},
-		"CREATE of a status":           {rule: rule("", "pods/status", "CREATE", ""), want: []string{first + `no request matches: requests for "pods/status" have only the operation UPDATE; add it to operations`}, wantAll: true},
-		"CONNECT of pods":              {rule: rule("", "pods", "CONNECT", ""), want: []string{first + `no request matches: requests for "pods" have only the operations CREATE, UPDATE and DELETE; add one of them to operations`}, wantAll: true},
-		"one of two":                   {rule: rule("", "pods, pods/exec", "CREATE", ""), want: []string{second + `no request matches: requests for "pods/exec" have only the operation CONNECT; add it to operations`}},
-		"what is only read":            {rule: rule("", "componentstatuses", "CREATE", ""), want: []string{first + `no request matches: clients can only read "componentstatuses"`}, wantAll: true},
-		"scope Cluster for pods":       {rule: rule("", "pods", "CREATE", ", scope: Cluster"), want: []string{first + `no request matches: "pods" is namespaced, and the rule has scope Cluster; remove scope`}, wantAll: true},
-		"scope Namespaced for nodes":   {rule: rule("", "nodes", "CREATE", ", scope: Namespaced"), want: []string{first + `no request matches: "nodes" is cluster-scoped, and the rule has scope Namespaced; remove scope`}, wantAll: true},
-		"scope of pods":                {rule: rule("", "pods", "CREATE", ", scope: Namespaced")},
-		"in another group":             {rule: rule("", "deployments", "CREATE", ""), want: []string{first + `the API server does not serve "deployments" in these groups and versions: it is in the group "apps"`}, wantAll: true},
-		"in the core group":            {rule: rule("apps", "pods", "CREATE", ""), want: []string{first + `the API server does not serve "pods" in these groups and versions: it is in the core group ""`}, wantAll: true},
-		"singular":                     {rule: rule("", "pod", "CREATE", ""), want: []string{first + `the API server does not serve "pod" in these groups and versions, did you mean "pods"?`}, wantAll: true},
-		"a kind":                       {rule: rule("", "ConfigMap", "CREATE", ""), want: []string{first + `the API server does not serve "ConfigMap" in these groups and versions, did you mean "configmaps"?`}, wantAll: true},
-		"a short name":                 {rule: rule("", "cm", "CREATE", ""), want: []string{first + `the API server does not serve "cm" in these groups and versions, did you mean "configmaps"?`}, wantAll: true},
-		"a slip":                       {rule: rule("", "configmpas", "CREATE", ""), want: []string{first + `the API server does not serve "configmpas" in these groups and versions, did you mean "configmaps"?`}, wantAll: true},
-		"a slip, in another group":     {rule: rule("", "deploymnets", "CREATE", ""), want: []string{first + `the API server does not serve "deploymnets" in these groups and versions, did you mean "deployments" in the group "apps"?`}, wantAll: true},
-		"a kind, in another group":     {rule: rule("", "Deployment", "CREATE", ""), want: []string{first + `the API server does not serve "Deployment" in these groups and versions, did you mean "deployments" in the group "apps"?`}, wantAll: true},
+		"CREATE of exec": {
+			rule: rule("", "pods/exec", "CREATE", ""),
+			want: []string{
+				first + `no request matches: requests for "pods/exec" have only the operation CONNECT; add it to operations`,
+			},
+			wantAll: true,
+		},
+		"CREATE of a status": {
+			rule: rule("", "pods/status", "CREATE", ""),
+			want: []string{
+				first + `no request matches: requests for "pods/status" have only the operation UPDATE; add it to operations`,
+			},
+			wantAll: true,
+		},
+		"CONNECT of pods": {
+			rule: rule("", "pods", "CONNECT", ""),
+			want: []string{
+				first + `no request matches: requests for "pods" have only the operations CREATE, UPDATE and DELETE; add one of them to operations`,
+			},
+			wantAll: true,
+		},
+		"one of two": {
+			rule: rule("", "pods, pods/exec", "CREATE", ""),
+			want: []string{
+				second + `no request matches: requests for "pods/exec" have only the operation CONNECT; add it to operations`,
+			},
+		},
+		"what is only read": {
+			rule:    rule("", "componentstatuses", "CREATE", ""),
+			want:    []string{first + `no request matches: clients can only read "componentstatuses"`},
+			wantAll: true,
+		},
+		"scope Cluster for pods": {
+			rule:    rule("", "pods", "CREATE", ", scope: Cluster"),
+			want:    []string{first + `no request matches: "pods" is namespaced, and the rule has scope Cluster; remove scope`},
+			wantAll: true,
+		},
+		"scope Namespaced for nodes": {
+			rule: rule("", "nodes", "CREATE", ", scope: Namespaced"),
+			want: []string{
+				first + `no request matches: "nodes" is cluster-scoped, and the rule has scope Namespaced; remove scope`,
+			},
+			wantAll: true,
+		},
+		"scope of pods": {rule: rule("", "pods", "CREATE", ", scope: Namespaced")},
+		"in another group": {
+			rule: rule("", "deployments", "CREATE", ""),
+			want: []string{
+				first + `the API server does not serve "deployments" in these groups and versions: it is in the group "apps"`,
+			},
+			wantAll: true,
+		},
+		"in the core group": {
+			rule: rule("apps", "pods", "CREATE", ""),
+			want: []string{
+				first + `the API server does not serve "pods" in these groups and versions: it is in the core group ""`,
+			},
+			wantAll: true,
+		},
+		"singular": {
+			rule:    rule("", "pod", "CREATE", ""),
+			want:    []string{first + `the API server does not serve "pod" in these groups and versions, did you mean "pods"?`},
+			wantAll: true,
+		},
+		"a kind": {
+			rule: rule("", "ConfigMap", "CREATE", ""),
+			want: []string{
+				first + `the API server does not serve "ConfigMap" in these groups and versions, did you mean "configmaps"?`,
+			},
+			wantAll: true,
+		},
+		"a short name": {
+			rule: rule("", "cm", "CREATE", ""),
+			want: []string{
+				first + `the API server does not serve "cm" in these groups and versions, did you mean "configmaps"?`,
+			},
+			wantAll: true,
+		},
+		"a slip": {
+			rule: rule("", "configmpas", "CREATE", ""),
+			want: []string{
+				first + `the API server does not serve "configmpas" in these groups and versions, did you mean "configmaps"?`,
+			},
+			wantAll: true,
+		},
+		"a slip, in another group": {
+			rule: rule("", "deploymnets", "CREATE", ""),
+			want: []string{
+				first + `the API server does not serve "deploymnets" in these groups and versions, did you mean "deployments" in the group "apps"?`,
+			},
+			wantAll: true,
+		},
+		"a kind, in another group": {
+			rule: rule("", "Deployment", "CREATE", ""),
+			want: []string{
+				first + `the API server does not serve "Deployment" in these groups and versions, did you mean "deployments" in the group "apps"?`,
+			},
+			wantAll: true,
+		},
 		"the kind of a list": {rule: rule("apps", "DeploymentList", "CREATE", ""), want: []string{first +
 			`the API server does not serve "DeploymentList" in these groups and versions: name "deployments", ` +
 			`since requests contain the objects of a list, and never the list`}, wantAll: true},
@@ -80,9 +168,27 @@ func TestUnmatched(t *testing.T) {
 		"a list of nothing": {rule: rule("apps", "rocketlists", "CREATE", ""), want: []string{first +
 			`the API server does not serve "rocketlists" in these groups and versions: correct it, ` +
 			`unless it is still to be installed`}, wantAll: true},
-		"nothing similar":               {rule: rule("", "rockets", "CREATE", ""), want: []string{first + `the API server does not serve "rockets" in these groups and versions: correct it, unless it is still to be installed`}, wantAll: true},
-		"an unknown group":              {rule: rule("app", "deployments", "CREATE", ""), want: []string{`spec.matchConstraints.resourceRules[0].apiGroups[0]: the API server has no group "app", did you mean "apps"?`}, wantAll: true},
-		"a subresource that is unknown": {rule: rule("", "pods/evict", "CREATE", ""), want: []string{first + `the API server does not serve "pods/evict" in these groups and versions, did you mean "pods/eviction"?`}, wantAll: true},
+		"nothing similar": {
+			rule: rule("", "rockets", "CREATE", ""),
+			want: []string{
+				first + `the API server does not serve "rockets" in these groups and versions: correct it, unless it is still to be installed`,
+			},
+			wantAll: true,
+		},
+		"an unknown group": {
+			rule: rule("app", "deployments", "CREATE", ""),
+			want: []string{
+				`spec.matchConstraints.resourceRules[0].apiGroups[0]: the API server has no group "app", did you mean "apps"?`,
+			},
+			wantAll: true,
+		},
+		"a subresource that is unknown": {
+			rule: rule("", "pods/evict", "CREATE", ""),
+			want: []string{
+				first + `the API server does not serve "pods/evict" in these groups and versions, did you mean "pods/eviction"?`,
+			},
+			wantAll: true,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

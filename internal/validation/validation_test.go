@@ -63,12 +63,15 @@ func TestWarnings(t *testing.T) {
 	const (
 		pods     = `{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}`
 		escape   = "the client that writes an object chooses its labels and can evade Deny; use namespaceSelector, or match every object"
-		wideFail = ` with failurePolicy Fail: while Ostiary does not answer, writes to all these resources are denied; name the resources, or set failurePolicy: Ignore`
+		wideFail = ` with failurePolicy Fail: while Ostiary does not answer, writes to all these resources are denied; name ` +
+			`the resources, or set failurePolicy: Ignore`
 		resource = "spec.matchConstraints.resourceRules[0].resources[0]: "
 		names    = "spec.matchConstraints.resourceRules[0].resourceNames: "
 
-		collection = names + "a DELETE of a collection has no name and does not match; remove resourceNames and compare oldObject.metadata.name in an expression"
-		generated  = names + "an object with generateName has no name in mutations and a random suffix in validations, and does not match; compare object.metadata.generateName in an expression if it matters"
+		collection = names + "a DELETE of a collection has no name and does not match; remove resourceNames and compare " +
+			"oldObject.metadata.name in an expression"
+		generated = names + "an object with generateName has no name in mutations and a random suffix in validations, and " +
+			"does not match; compare object.metadata.generateName in an expression if it matters"
 	)
 	named := func(operations string) string {
 		return fmt.Sprintf(`{apiGroups: [""], apiVersions: [v1], resources: [secrets], operations: [%s], resourceNames: [x]}`, operations)
@@ -110,7 +113,8 @@ func TestWarnings(t *testing.T) {
 			want: []string{"spec.matchConstraints.objectSelector: " + escape},
 		},
 		"an objectSelector of a binding": {
-			spec: matching(pods, "bindings: [{name: a}, {name: b, matchResources: {objectSelector: {matchExpressions: [{key: a, operator: Exists}]}}}]"),
+			spec: matching(pods, "bindings: [{name: a}, {name: b, matchResources: {objectSelector: {matchExpressions: [{key: "+
+				"a, operator: Exists}]}}}]"),
 			want: []string{"spec.bindings[1].matchResources.objectSelector: " + escape},
 		},
 		"an objectSelector to audit": {
@@ -146,8 +150,10 @@ func TestWarnings(t *testing.T) {
 		"every operation on some names": {spec: matching(named("'*'"), ""), want: []string{collection, generated}},
 
 		"reviews": {
-			spec: matching(`{apiGroups: [apps, authentication.k8s.io], apiVersions: [v1], resources: [tokenreviews], operations: [CREATE]}`, "allowCriticalResources: true"),
-			want: []string{"spec.matchConstraints.resourceRules[0].apiGroups[1]: kubelets and other API servers send these reviews to authenticate and authorize callers, " +
+			spec: matching(`{apiGroups: [apps, authentication.k8s.io], apiVersions: [v1], resources: [tokenreviews], `+
+				`operations: [CREATE]}`, "allowCriticalResources: true"),
+			want: []string{"spec.matchConstraints.resourceRules[0].apiGroups[1]: kubelets and other API servers send these " +
+				"reviews to authenticate and authorize callers, " +
 				"and reject all callers while Ostiary does not answer: set failurePolicy: Ignore"},
 		},
 		"reviews, Ignore": {
@@ -184,7 +190,8 @@ func TestWarnings(t *testing.T) {
 		},
 		"what the control plane writes, for a backend": {
 			spec: "matchConstraints: {resourceRules: [" + rule("", "v1",
-				"endpoints") + "]}\nbackend: {type: Mutating, url: 'https://example.com', admissionReviewVersions: [v1], sideEffects: None}\ntimeoutSeconds: 11\n", facts: single,
+				"endpoints") + "]}\nbackend: {type: Mutating, url: 'https://example.com', admissionReviewVersions: [v1], " +
+				"sideEffects: None}\ntimeoutSeconds: 11\n", facts: single,
 			want: []string{
 				"spec.timeoutSeconds: requests wait up to 11 seconds while the backend does not answer, longer than many clients do; choose 10 or less",
 				resource + "the control plane writes endpoints, and its writes are denied while the backend does not answer: set failurePolicy: Ignore",
@@ -195,7 +202,8 @@ func TestWarnings(t *testing.T) {
 			spec: "matchConstraints: {resourceRules: [" + rule("*", "*",
 				"*/*") + "]}\nbackend: {type: Validating, url: 'https://example.com', admissionReviewVersions: [v1], sideEffects: None}\n",
 			want: []string{
-				resource + `"*/*" with failurePolicy Fail: while the backend does not answer, writes to all these resources are denied; name the resources, or set failurePolicy: Ignore`,
+				resource + `"*/*" with failurePolicy Fail: while the backend does not answer, writes to all these resources are ` +
+					`denied; name the resources, or set failurePolicy: Ignore`,
 			},
 		},
 		"a resource of that name elsewhere": {spec: matching(rule("example.com", "v1", "nodes"), "")},
@@ -238,7 +246,8 @@ func TestWarnings(t *testing.T) {
 			spec:  matching(`{apiGroups: [apps, extensions], apiVersions: [v1], resources: [deployments], operations: [CREATE]}`, ""),
 			facts: cluster(),
 			want: []string{
-				`spec.matchConstraints.resourceRules[0].apiGroups[1]: the API server has no group "extensions": correct it, unless it is still to be installed`,
+				`spec.matchConstraints.resourceRules[0].apiGroups[1]: the API server has no group "extensions": correct it, ` +
+					`unless it is still to be installed`,
 			},
 		},
 		"one of two versions is not served": {
@@ -474,7 +483,8 @@ func TestReviewOfBackends(t *testing.T) {
 		},
 		"loopback": {
 			host: "127.0.0.1:8443",
-			want: "spec.backend.url: Forbidden: 127.0.0.1 is a loopback address: use another server, or permit the address with --permitted-backend-addresses",
+			want: "spec.backend.url: Forbidden: 127.0.0.1 is a loopback address: use another server, or permit the address " +
+				"with --permitted-backend-addresses",
 		},
 		"another form": {
 			host: "0x7f.1:8443",

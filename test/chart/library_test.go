@@ -241,8 +241,9 @@ func TestLibraryValues(t *testing.T) {
 		},
 		"no exclusions": {get: in("spec.matchConstraints.namespaceSelector")},
 		"namespaces": {
-			values: "exclude: {namespaces: [a]}\ncategories: {best-practices: {exclude: {namespaces: [b, a]}}, rbac: {exclude: {namespaces: [d]}}}\npolicies: {image-registries: {exclude: {namespaces: [c]}}}",
-			get:    in("spec.matchConstraints.namespaceSelector"), want: selector("a", "b", "c"),
+			values: "exclude: {namespaces: [a]}\ncategories: {best-practices: {exclude: {namespaces: [b, a]}}, rbac: {exclude: " +
+				"{namespaces: [d]}}}\npolicies: {image-registries: {exclude: {namespaces: [c]}}}",
+			get: in("spec.matchConstraints.namespaceSelector"), want: selector("a", "b", "c"),
 		},
 		"users and groups": {
 			values: "exclude: {users: ['system:serviceaccount:a:b'], groups: [admins, 'a\"b']}",

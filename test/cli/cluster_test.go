@@ -67,7 +67,8 @@ func ostiary(t *testing.T, stdin string, args ...string) (status int, out, errOu
 
 const (
 	// broken is what the commands write about the policy with that name.
-	broken = "not evaluated, because Ostiary does not enforce it either: cluster:webhookpolicies/broken: spec.validations[0].expression: broken: "
+	broken = "not evaluated, because Ostiary does not enforce it either: cluster:webhookpolicies/broken: " +
+		"spec.validations[0].expression: broken: "
 
 	podIn     = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: NS}, spec: {containers: [{name: a, image: a}]}}"
 	nodePort  = "{apiVersion: v1, kind: Service, metadata: {name: a, namespace: shop}, spec: {type: NodePort, ports: [{port: 1}]}}"
@@ -84,22 +85,72 @@ func testEvalFromCluster(t *testing.T) {
 		wantChange string
 		wantStatus int
 	}{
-		"the labels of the Namespace":      {stdin: strings.Replace(podIn, "NS", "shop", 1), want: map[string]string{"require-team-label": "deny", "two-bindings": "warn"}, wantErrOut: broken, wantStatus: output.StatusFindings},
-		"another Namespace":                {stdin: strings.Replace(podIn, "NS", "other", 1), wantErrOut: broken},
-		"an exempt Namespace":              {stdin: strings.Replace(podIn, "NS", "exempted", 1)},
-		"a Namespace that does not exist":  {stdin: strings.Replace(podIn, "NS", "nowhere", 1), wantErrOut: `the cluster has no Namespace "nowhere": correct the name, or add the Namespace to the files`, wantStatus: output.StatusError},
-		"a Namespace of a file":            {stdin: strings.Replace(podIn, "NS", "nowhere", 1) + "\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: nowhere, labels: {tier: prod}}}", want: map[string]string{"require-team-label": "deny"}, wantStatus: output.StatusFindings},
-		"the namespace of the flag":        {stdin: strings.Replace(podIn, ", namespace: NS", "", 1), args: []string{"-n", "shop"}, want: map[string]string{"require-team-label": "deny", "two-bindings": "warn"}, wantStatus: output.StatusFindings},
-		"a policy of a file":               {stdin: strings.Replace(podIn, "NS", "shop", 1) + "\n---\n{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: require-team-label}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, validations: [{expression: 'true'}]}}", want: map[string]string{"two-bindings": "warn"}},
-		"a param":                          {stdin: strings.Replace(serviceOf, "TEAM", "ads", 1), want: map[string]string{"allowed-teams": "deny"}, wantStatus: output.StatusFindings},
-		"a value that the param allows":    {stdin: strings.Replace(serviceOf, "TEAM", "web", 1)},
-		"a param of a file":                {stdin: strings.Replace(serviceOf, "TEAM", "ads", 1) + "\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: teams, namespace: default}, data: {teams: ads}}"},
-		"the user of the context":          {stdin: nodePort, want: map[string]string{}},
-		"a user without a permission":      {stdin: nodePort, args: []string{"--user", "alice"}, want: map[string]string{"approved-ports": "deny"}, wantStatus: output.StatusFindings},
-		"a user with a permission":         {stdin: nodePort, args: []string{"--user", "bob"}},
-		"the schema of a custom resource":  {stdin: "{apiVersion: example.com/v1, kind: Widget, metadata: {name: a, namespace: shop}, spec: {parts: [{name: x, size: 1}]}}", want: map[string]string{"default-part": "mutate"}, wantChange: `[{"name":"x","size":1},{"name":"default","size":2}]`},
-		"a flag without --from-cluster":    {args: []string{"--from-cluster=false", "--context", "a", "-f", "-"}, wantErrOut: "error: --context needs --from-cluster\n", wantStatus: output.StatusError},
-		"a context that is not configured": {stdin: nodePort, args: []string{"--context", "nobody"}, wantErrOut: `error: reading the kubeconfig: context "nobody" does not exist`, wantStatus: output.StatusError},
+		"the labels of the Namespace": {
+			stdin:      strings.Replace(podIn, "NS", "shop", 1),
+			want:       map[string]string{"require-team-label": "deny", "two-bindings": "warn"},
+			wantErrOut: broken,
+			wantStatus: output.StatusFindings,
+		},
+		"another Namespace":   {stdin: strings.Replace(podIn, "NS", "other", 1), wantErrOut: broken},
+		"an exempt Namespace": {stdin: strings.Replace(podIn, "NS", "exempted", 1)},
+		"a Namespace that does not exist": {
+			stdin:      strings.Replace(podIn, "NS", "nowhere", 1),
+			wantErrOut: `the cluster has no Namespace "nowhere": correct the name, or add the Namespace to the files`,
+			wantStatus: output.StatusError,
+		},
+		"a Namespace of a file": {
+			stdin: strings.Replace(podIn, "NS", "nowhere",
+				1) + "\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: nowhere, labels: {tier: prod}}}",
+			want:       map[string]string{"require-team-label": "deny"},
+			wantStatus: output.StatusFindings,
+		},
+		"the namespace of the flag": {
+			stdin:      strings.Replace(podIn, ", namespace: NS", "", 1),
+			args:       []string{"-n", "shop"},
+			want:       map[string]string{"require-team-label": "deny", "two-bindings": "warn"},
+			wantStatus: output.StatusFindings,
+		},
+		"a policy of a file": {
+			stdin: strings.Replace(podIn, "NS", "shop",
+				1) + "\n---\n{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: " +
+				"require-team-label}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: " +
+				"[pods], operations: [CREATE]}]}, validations: [{expression: 'true'}]}}",
+			want: map[string]string{"two-bindings": "warn"},
+		},
+		"a param": {
+			stdin:      strings.Replace(serviceOf, "TEAM", "ads", 1),
+			want:       map[string]string{"allowed-teams": "deny"},
+			wantStatus: output.StatusFindings,
+		},
+		"a value that the param allows": {stdin: strings.Replace(serviceOf, "TEAM", "web", 1)},
+		"a param of a file": {
+			stdin: strings.Replace(serviceOf, "TEAM", "ads",
+				1) + "\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: teams, namespace: default}, data: {teams: ads}}",
+		},
+		"the user of the context": {stdin: nodePort, want: map[string]string{}},
+		"a user without a permission": {
+			stdin:      nodePort,
+			args:       []string{"--user", "alice"},
+			want:       map[string]string{"approved-ports": "deny"},
+			wantStatus: output.StatusFindings,
+		},
+		"a user with a permission": {stdin: nodePort, args: []string{"--user", "bob"}},
+		"the schema of a custom resource": {
+			stdin:      "{apiVersion: example.com/v1, kind: Widget, metadata: {name: a, namespace: shop}, spec: {parts: [{name: x, size: 1}]}}",
+			want:       map[string]string{"default-part": "mutate"},
+			wantChange: `[{"name":"x","size":1},{"name":"default","size":2}]`,
+		},
+		"a flag without --from-cluster": {
+			args:       []string{"--from-cluster=false", "--context", "a", "-f", "-"},
+			wantErrOut: "error: --context needs --from-cluster\n",
+			wantStatus: output.StatusError,
+		},
+		"a context that is not configured": {
+			stdin:      nodePort,
+			args:       []string{"--context", "nobody"},
+			wantErrOut: `error: reading the kubeconfig: context "nobody" does not exist`,
+			wantStatus: output.StatusError,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -164,11 +215,13 @@ func testExplainStored(t *testing.T) {
 		"default-part":       " unmatched: spec.matchConstraints.resourceRules do not match pods",
 		"no-exec":            " unmatched: spec.matchConstraints.resourceRules do not match pods",
 		"one-name":           " unmatched: spec.matchConstraints.resourceRules match only the names db-0",
-		"other-namespaces":   ` unmatched: spec.matchConstraints.namespaceSelector "tier=test" does not select the namespace shop with the labels "kubernetes.io/metadata.name=shop,tier=prod"`,
-		"other-labels":       ` unmatched: spec.matchConstraints.objectSelector "app=db" does not select the labels of the object`,
-		"excluded":           " unmatched: spec.matchConstraints.excludeResourceRules match CREATE of pods",
-		"no-binding":         ` unmatched: spec.bindings[0].matchResources.namespaceSelector "tier=test" does not select the namespace shop with the labels "kubernetes.io/metadata.name=shop,tier=prod"`,
-		"no-param":           " unmatched: spec.bindings[0].paramRef finds no ConfigMap, and parameterNotFoundAction is Allow",
+		"other-namespaces": ` unmatched: spec.matchConstraints.namespaceSelector "tier=test" does not select the ` +
+			`namespace shop with the labels "kubernetes.io/metadata.name=shop,tier=prod"`,
+		"other-labels": ` unmatched: spec.matchConstraints.objectSelector "app=db" does not select the labels of the object`,
+		"excluded":     " unmatched: spec.matchConstraints.excludeResourceRules match CREATE of pods",
+		"no-binding": ` unmatched: spec.bindings[0].matchResources.namespaceSelector "tier=test" does not select the ` +
+			`namespace shop with the labels "kubernetes.io/metadata.name=shop,tier=prod"`,
+		"no-param": " unmatched: spec.bindings[0].paramRef finds no ConfigMap, and parameterNotFoundAction is Allow",
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("policies (-want +got):\n%s", diff)
@@ -178,20 +231,80 @@ func testExplainStored(t *testing.T) {
 		want       []string // parts of the output
 		wantStatus int
 	}{
-		"a table":          {args: []string{"pod/web-0", "-n", "shop"}, want: []string{"Pod shop/web-0 as it is stored, by ", "require-team-label CREATE deny Deny: add the label team", "keep-pods DELETE deny"}},
-		"a wide table":     {args: []string{"pod/web-0", "-n", "shop", "-o", "wide"}, want: []string{"POLICY OPERATION DECISION BINDINGS COST WHY", "require-team-label CREATE deny (default) "}},
-		"one policy":       {args: []string{"po/web-0", "require-team-label", "-n", "shop"}, want: []string{"require-team-label on CREATE: deny", `because spec.validations[0].expression: has(object.metadata.labels.team) is false`}},
-		"deletion":         {args: []string{"pods/web-0", "-n", "shop", "--delete", "--all"}, want: []string{"require-team-label - unmatched spec.matchConstraints.resourceRules match CREATE and UPDATE of pods, not DELETE"}},
-		"an exempt object": {args: []string{"pod/web-0", "-n", "exempted", "--all"}, want: []string{"require-team-label - unmatched the namespace exempted is exempt from every policy"}},
-		"a group":          {args: []string{"widgets.v1.example.com/w", "-n", "shop"}, want: []string{"Widget shop/w as it is stored", "default-part CREATE mutate"}},
-		"a policy of -f":   {args: []string{"pod/web-0", "require-team-label", "-n", "shop", "-f", "../../config/samples/02-warn-latest-image.yaml"}, want: []string{"require-team-label on CREATE: deny"}},
-		"no name":          {args: []string{"pod/"}, want: []string{`error: "pod/" is not an object: write TYPE/NAME, such as pod/web-0`}, wantStatus: output.StatusError},
-		"no such object":   {args: []string{"pod/db-0", "-n", "shop"}, want: []string{`error: reading pod/db-0: pods "db-0" not found`}, wantStatus: output.StatusError},
-		"no such resource": {args: []string{"gadget/a"}, want: []string{`error: the API server has no resource "gadget": kubectl api-resources lists them`}, wantStatus: output.StatusError},
-		"no such policy":   {args: []string{"pod/web-0", "require-team-labels", "-n", "shop"}, want: []string{`error: there is no policy "require-team-labels", did you mean "require-team-label"?`}, wantStatus: output.StatusError},
-		"two objects":      {args: []string{"pod/web-0", "pod/db-0"}, want: []string{`error: "pod/web-0" and "pod/db-0" are two objects: name one`}, wantStatus: output.StatusError},
-		"also a file":      {args: []string{"pod/web-0", "--object", "a.yaml"}, want: []string{`error: "pod/web-0" is an object of the cluster: remove --object, --old, --subresource and --resource`}, wantStatus: output.StatusError},
-		"an object of a file, with the policies of the cluster": {args: []string{"--from-cluster", "require-team-label", "--object", "testdata/pod.yaml"}, want: []string{"CREATE Pod shop/a by ", "require-team-label: deny"}},
+		"a table": {
+			args: []string{"pod/web-0", "-n", "shop"},
+			want: []string{
+				"Pod shop/web-0 as it is stored, by ", "require-team-label CREATE deny Deny: add the label team",
+				"keep-pods DELETE deny",
+			},
+		},
+		"a wide table": {
+			args: []string{"pod/web-0", "-n", "shop", "-o", "wide"},
+			want: []string{"POLICY OPERATION DECISION BINDINGS COST WHY", "require-team-label CREATE deny (default) "},
+		},
+		"one policy": {
+			args: []string{"po/web-0", "require-team-label", "-n", "shop"},
+			want: []string{
+				"require-team-label on CREATE: deny",
+				`because spec.validations[0].expression: has(object.metadata.labels.team) is false`,
+			},
+		},
+		"deletion": {
+			args: []string{"pods/web-0", "-n", "shop", "--delete", "--all"},
+			want: []string{
+				"require-team-label - unmatched spec.matchConstraints.resourceRules match CREATE and UPDATE of pods, not DELETE",
+			},
+		},
+		"an exempt object": {
+			args: []string{"pod/web-0", "-n", "exempted", "--all"},
+			want: []string{"require-team-label - unmatched the namespace exempted is exempt from every policy"},
+		},
+		"a group": {
+			args: []string{"widgets.v1.example.com/w", "-n", "shop"},
+			want: []string{"Widget shop/w as it is stored", "default-part CREATE mutate"},
+		},
+		"a policy of -f": {
+			args: []string{
+				"pod/web-0", "require-team-label", "-n", "shop", "-f", "../../config/samples/02-warn-latest-image.yaml",
+			},
+			want: []string{"require-team-label on CREATE: deny"},
+		},
+		"no name": {
+			args:       []string{"pod/"},
+			want:       []string{`error: "pod/" is not an object: write TYPE/NAME, such as pod/web-0`},
+			wantStatus: output.StatusError,
+		},
+		"no such object": {
+			args:       []string{"pod/db-0", "-n", "shop"},
+			want:       []string{`error: reading pod/db-0: pods "db-0" not found`},
+			wantStatus: output.StatusError,
+		},
+		"no such resource": {
+			args:       []string{"gadget/a"},
+			want:       []string{`error: the API server has no resource "gadget": kubectl api-resources lists them`},
+			wantStatus: output.StatusError,
+		},
+		"no such policy": {
+			args:       []string{"pod/web-0", "require-team-labels", "-n", "shop"},
+			want:       []string{`error: there is no policy "require-team-labels", did you mean "require-team-label"?`},
+			wantStatus: output.StatusError,
+		},
+		"two objects": {
+			args:       []string{"pod/web-0", "pod/db-0"},
+			want:       []string{`error: "pod/web-0" and "pod/db-0" are two objects: name one`},
+			wantStatus: output.StatusError,
+		},
+		"also a file": {
+			args: []string{"pod/web-0", "--object", "a.yaml"},
+			want: []string{
+				`error: "pod/web-0" is an object of the cluster: remove --object, --old, --subresource and --resource`,
+			},
+			wantStatus: output.StatusError,
+		},
+		"an object of a file, with the policies of the cluster": {
+			args: []string{"--from-cluster", "require-team-label", "--object", "testdata/pod.yaml"},
+			want: []string{"CREATE Pod shop/a by ", "require-team-label: deny"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out, errOut := ostiary(t, "", append([]string{"explain"}, tt.args...)...)
@@ -239,11 +352,15 @@ func testVersion(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	minor := strings.Join(strings.Split(strings.TrimPrefix(got.Server, "v"), ".")[:2], ".")
-	want := []string{"Kubernetes " + minor + " is supported", "kubectl-ostiary v1.2.3 and Ostiary v1.2.2 differ: they can decide differently; use equal versions"}
+	want := []string{
+		"Kubernetes " + minor + " is supported",
+		"kubectl-ostiary v1.2.3 and Ostiary v1.2.2 differ: they can decide differently; use equal versions",
+	}
 	if diff := cmp.Diff(want, got.Compatibility); diff != "" {
 		t.Errorf("compatibility (-want +got):\n%s", diff)
 	}
-	if status, out, errOut := ostiary(t, "", "version", "--client"); status != output.StatusOK || errOut != "" || strings.Contains(out, "API server") {
+	if status, out, errOut := ostiary(t, "", "version", "--client"); status != output.StatusOK || errOut != "" ||
+		strings.Contains(out, "API server") {
 		t.Errorf("with --client: status %d\n%s%s", status, out, errOut)
 	}
 }
@@ -278,9 +395,13 @@ func testStatusWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int)
 	go func() {
-		ended <- cli.Run(ctx, "v1.2.3", []string{"status", "--watch", "--interval", "1s"}, genericiooptions.IOStreams{Out: out, ErrOut: io.Discard})
+		ended <- cli.Run(ctx, "v1.2.3", []string{"status", "--watch", "--interval", "1s"},
+			genericiooptions.IOStreams{Out: out, ErrOut: io.Discard})
 	}()
-	NewWithT(t).Eventually(func() int { return strings.Count(out.String(), "Ostiary in ostiary-system: ") }).WithTimeout(time.Minute).Should(BeNumerically(">=", 3))
+	NewWithT(t).Eventually(func() int {
+		return strings.Count(out.String(),
+			"Ostiary in ostiary-system: ")
+	}).WithTimeout(time.Minute).Should(BeNumerically(">=", 3))
 	cancel()
 	if status := <-ended; status != output.StatusOK {
 		t.Errorf("status %d after the end, want 0", status)

@@ -119,12 +119,14 @@ func testViolations(t *testing.T, p planter) {
 	check("a scan despite reports", output.StatusFindings, violations.SourceScan, scanned, nil, "-n", "shop", "--scan")
 
 	status, out, _ := ostiary(t, "", "violations", "-n", "shop", "--as", "tenant")
-	if status != output.StatusFindings || !strings.HasPrefix(out, "From the reports of Ostiary, last changed ") || !strings.Contains(out, "ReplicaSet/web") {
+	if status != output.StatusFindings || !strings.HasPrefix(out, "From the reports of Ostiary, last changed ") ||
+		!strings.Contains(out, "ReplicaSet/web") {
 		t.Errorf("status %d\n%s", status, out)
 	}
 	for _, args := range [][]string{{}, {"--scan"}} {
 		status, _, errOut := ostiary(t, "", append([]string{"violations", "--policy", "require-team-labels"}, args...)...)
-		if status != output.StatusError || !strings.Contains(errOut, `there is no policy "require-team-labels", did you mean "require-team-label"?`) {
+		if status != output.StatusError ||
+			!strings.Contains(errOut, `there is no policy "require-team-labels", did you mean "require-team-label"?`) {
 			t.Errorf("an unknown policy with %v: status %d\n%s", args, status, errOut)
 		}
 	}

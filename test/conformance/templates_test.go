@@ -32,19 +32,22 @@ func workloads() []workload {
 			resource:      "deployments",
 			path:          "spec.template",
 			restartPolicy: "Always",
-			object:        `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"made"},"spec":{"selector":{"matchLabels":{"of":"template"}},"template":%s}}`,
+			object: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"made"},` +
+				`"spec":{"selector":{"matchLabels":{"of":"template"}},"template":%s}}`,
 		},
 		{
 			resource:      "daemonsets",
 			path:          "spec.template",
 			restartPolicy: "Always",
-			object:        `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"made"},"spec":{"selector":{"matchLabels":{"of":"template"}},"template":%s}}`,
+			object: `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"made"},` +
+				`"spec":{"selector":{"matchLabels":{"of":"template"}},"template":%s}}`,
 		},
 		{
 			resource:      "cronjobs",
 			path:          "spec.jobTemplate.spec.template",
 			restartPolicy: "Never",
-			object:        `{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":"made"},"spec":{"schedule":"@daily","jobTemplate":{"spec":{"template":%s}}}}`,
+			object: `{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":"made"},"spec":{"schedule":"@daily",` +
+				`"jobTemplate":{"spec":{"template":%s}}}}`,
 		},
 	}
 }
@@ -56,7 +59,8 @@ func templatesOf(w workload) []string {
 		`{"metadata":{"labels":{"of":"template","team":"shop"}},"spec":` +
 			spec(`"containers":[{"name":"app","image":"registry.test/app:1","resources":{"limits":{"cpu":"2"}}}]`) + `}`,
 		`{"metadata":{"labels":{"of":"template"},"annotations":{"a":"b"}},"spec":` +
-			spec(`"hostNetwork":true,"containers":[{"name":"app","image":"elsewhere.test/app"},{"name":"side","image":"registry.test/side"}],"terminationGracePeriodSeconds":3`) + `}`,
+			spec(`"hostNetwork":true,"containers":[{"name":"app","image":"elsewhere.test/app"},{"name":"side",`+
+				`"image":"registry.test/side"}],"terminationGracePeriodSeconds":3`) + `}`,
 		`{"metadata":{"labels":{"of":"template","team":"search"}},"spec":` +
 			spec(`"containers":[{"name":"app","image":"registry.test/app:1","env":[{"name":"A","value":"1"}]}]`) + `}`,
 	}

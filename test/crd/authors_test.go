@@ -22,14 +22,20 @@ import (
 
 // Fields of the attacks: what an author without further permissions tries.
 const (
-	ownServer    = "validations: null\nbackend: {type: Validating, url: 'https://author.example.com/collect', admissionReviewVersions: [v1], sideEffects: None}"
-	ownCommand   = "validations: null\nmutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"replace\", path: \"/spec/containers/0/command\", value: [\"sh\"]}]'}}]"
-	secretRules  = "\nmatchConstraints: {resourceRules: [{apiGroups: [\"\"], apiVersions: [v1], resources: [secrets], operations: [CREATE, UPDATE]}]}"
-	quotaPlugin  = "validations: null\nmatchConstraints: null\nplugin: {name: ResourceQuota, config: {limitedResources: [{resource: persistentvolumeclaims, matchContains: [gold]}]}}"
+	ownServer = "validations: null\nbackend: {type: Validating, url: 'https://author.example.com/collect', " +
+		"admissionReviewVersions: [v1], sideEffects: None}"
+	ownCommand = "validations: null\nmutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: " +
+		"\"replace\", path: \"/spec/containers/0/command\", value: [\"sh\"]}]'}}]"
+	secretRules = "\nmatchConstraints: {resourceRules: [{apiGroups: [\"\"], apiVersions: [v1], resources: [secrets], " +
+		"operations: [CREATE, UPDATE]}]}"
+	quotaPlugin = "validations: null\nmatchConstraints: null\nplugin: {name: ResourceQuota, config: {limitedResources: " +
+		"[{resource: persistentvolumeclaims, matchContains: [gold]}]}}"
 	denyPlugin   = "validations: null\nplugin: {name: AlwaysDeny}"
 	quotaParams  = "paramKind: {apiVersion: v1, kind: ResourceQuota}\nbindings: "
-	quotasOfTeam = quotaParams + "[{name: a, paramRef: {name: q, namespace: team, parameterNotFoundAction: Allow}}, {name: b, paramRef: {selector: {}, namespace: team, parameterNotFoundAction: Allow}}]"
-	anyQuotas    = quotaParams + "[{name: a, paramRef: {name: q, namespace: team, parameterNotFoundAction: Allow}}, {name: b, paramRef: {name: q, parameterNotFoundAction: Allow}}]"
+	quotasOfTeam = quotaParams + "[{name: a, paramRef: {name: q, namespace: team, parameterNotFoundAction: Allow}}, " +
+		"{name: b, paramRef: {selector: {}, namespace: team, parameterNotFoundAction: Allow}}]"
+	anyQuotas = quotaParams + "[{name: a, paramRef: {name: q, namespace: team, parameterNotFoundAction: Allow}}, {name: " +
+		"b, paramRef: {name: q, parameterNotFoundAction: Allow}}]"
 )
 
 // testAuthors plays authors of policies who try to get more than they are granted.
@@ -50,7 +56,8 @@ func testAuthors(t *testing.T, cp *controlplane.ControlPlane) {
 		"a backend": {
 			user: "author",
 			new:  ownServer,
-			want: "may not use a backend at spec.backend: ask an administrator for the verb use on webhookpolicies/backend in the API group admission.ostiary.dev",
+			want: "may not use a backend at spec.backend: ask an administrator for the verb use on webhookpolicies/backend in " +
+				"the API group admission.ostiary.dev",
 		},
 		"a backend, granted":            {user: "backend-author", new: ownServer},
 		"a backend with another grant":  {user: "mutation-author", new: ownServer, want: "spec.backend"},
@@ -79,7 +86,8 @@ func testAuthors(t *testing.T, cp *controlplane.ControlPlane) {
 		"a plugin with credentials": {
 			user: "author",
 			new:  quotaPlugin,
-			want: "may not use the plugin ResourceQuota at spec.plugin.name: ask an administrator for the verb use on webhookpolicies/plugins named ResourceQuota",
+			want: "may not use the plugin ResourceQuota at spec.plugin.name: ask an administrator for the verb use on " +
+				"webhookpolicies/plugins named ResourceQuota",
 		},
 		"a plugin with credentials, granted": {user: "quota-author", new: quotaPlugin},
 		"another plugin than the one granted": {
@@ -91,7 +99,8 @@ func testAuthors(t *testing.T, cp *controlplane.ControlPlane) {
 		"params": {
 			user: "author",
 			new:  anyQuotas,
-			want: `may not read params of kind ResourceQuota at spec.paramKind: ask an administrator for the verb list on resourcequotas in the API group ""`,
+			want: `may not read params of kind ResourceQuota at spec.paramKind: ask an administrator for the verb list on ` +
+				`resourcequotas in the API group ""`,
 		},
 		"params of a namespace":                   {user: "author", new: quotasOfTeam, want: "resourcequotas"},
 		"params of a namespace, granted":          {user: "team-author", new: quotasOfTeam},

@@ -37,19 +37,20 @@ func urlWith(url string) string { return backendWith("service: null\nurl: " + ur
 
 func acceptedBackends() map[string]string {
 	return map[string]string{
-		"a backend with a service":             backendWith(""),
-		"a backend with all of a service":      backendWith("service: {namespace: shop, name: checks, path: /v1/admit.json/, port: 8443}"),
-		"a backend with a url":                 urlWith("https://checks.example.com:8443/validate"),
-		"a backend with an address":            urlWith("https://[2001:db8::1]/"),
-		"a backend with public certificates":   backendWith("service: null\nurl: https://checks.example.com\ncaBundle: null"),
-		"a backend with its CA from a Secret":  backendWith("caBundle: null\ncaFrom: {secret: {namespace: shop, name: ca, key: ca.crt}}"),
-		"a backend with its CA from ConfigMap": backendWith("caBundle: null\ncaFrom: {configMap: {namespace: shop, name: ca.v1, key: service-ca_bundle.crt}}"),
-		"a backend with a certificate":         backendWith("caBundle: null\ncertificate: {secretName: checks-tls}"),
-		"a backend for v1beta1":                backendWith("admissionReviewVersions: [v1beta1]\nsideEffects: NoneOnDryRun"),
-		"a mutating backend in order":          backendWith("type: Mutating") + "\norder: 5\nreinvocationPolicy: IfNeeded",
-		"a mutating backend for DELETE":        backendWith("type: Mutating") + "\n" + ruleWith("operations", "[DELETE]"),
-		"a backend with conditions":            backendWith("") + "\nmatchConditions: [{name: a, expression: request.name != 'a'}]",
-		"a backend with the largest bundle":    backendWith("caBundle: " + base64Of(aCertificate+strings.Repeat("\n", 64<<10-len(aCertificate)))),
+		"a backend with a service":            backendWith(""),
+		"a backend with all of a service":     backendWith("service: {namespace: shop, name: checks, path: /v1/admit.json/, port: 8443}"),
+		"a backend with a url":                urlWith("https://checks.example.com:8443/validate"),
+		"a backend with an address":           urlWith("https://[2001:db8::1]/"),
+		"a backend with public certificates":  backendWith("service: null\nurl: https://checks.example.com\ncaBundle: null"),
+		"a backend with its CA from a Secret": backendWith("caBundle: null\ncaFrom: {secret: {namespace: shop, name: ca, key: ca.crt}}"),
+		"a backend with its CA " +
+			"from ConfigMap": backendWith("caBundle: null\ncaFrom: {configMap: {namespace: shop, name: ca.v1, key: service-ca_bundle.crt}}"),
+		"a backend with a certificate":      backendWith("caBundle: null\ncertificate: {secretName: checks-tls}"),
+		"a backend for v1beta1":             backendWith("admissionReviewVersions: [v1beta1]\nsideEffects: NoneOnDryRun"),
+		"a mutating backend in order":       backendWith("type: Mutating") + "\norder: 5\nreinvocationPolicy: IfNeeded",
+		"a mutating backend for DELETE":     backendWith("type: Mutating") + "\n" + ruleWith("operations", "[DELETE]"),
+		"a backend with conditions":         backendWith("") + "\nmatchConditions: [{name: a, expression: request.name != 'a'}]",
+		"a backend with the largest bundle": backendWith("caBundle: " + base64Of(aCertificate+strings.Repeat("\n", 64<<10-len(aCertificate)))),
 	}
 }
 
@@ -69,9 +70,11 @@ func refusedBackends() map[string]refusedCase {
 		"a backend with variables": {backendWith("") + "\nvariables: [{name: a, expression: 'true'}]",
 			[]string{"spec.variables: Forbidden: remove variables: the API server evaluates the matchConditions of a backend, without variables"}},
 		"a backend with excludeResourceRules": {backendWith("") + "\n" + strings.Replace(ruleWith("scope", "'*'"),
-			"{resourceRules:", "{excludeResourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}], resourceRules:", 1),
+			"{resourceRules:", "{excludeResourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: "+
+				"[CREATE]}], resourceRules:", 1),
 			[]string{
-				"spec.matchConstraints.excludeResourceRules: Forbidden: remove excludeResourceRules: webhooks have none; exclude requests with a matchCondition",
+				"spec.matchConstraints.excludeResourceRules: Forbidden: remove excludeResourceRules: webhooks have none; exclude " +
+					"requests with a matchCondition",
 			}},
 		"a backend with resourceNames": {backendWith("") + "\n" + ruleWith("resourceNames", "[a]"),
 			[]string{
@@ -150,13 +153,15 @@ func refusedBackendFields() map[string]refusedCase {
 			fields: backendWith("service: {namespace: a, name: b, path: c}"),
 			want: []string{
 				at + `.service.path: Invalid value: "c": begin path with '/'`,
-				at + `.service.path: Invalid value: "c": write each segment of path with lower-case letters, digits, '-' and '.': the API server rejects others`,
+				at + `.service.path: Invalid value: "c": write each segment of path with lower-case letters, digits, '-' and '.': ` +
+					`the API server rejects others`,
 			},
 		},
 		"a path with an empty step": {
 			fields: backendWith("service: {namespace: a, name: b, path: /c//d}"),
 			want: []string{
-				at + `.service.path: Invalid value: "/c//d": write each segment of path with lower-case letters, digits, '-' and '.': the API server rejects others`,
+				at + `.service.path: Invalid value: "/c//d": write each segment of path with lower-case letters, digits, '-' and ` +
+					`'.': the API server rejects others`,
 			},
 		},
 		"a backend without a type": {

@@ -84,9 +84,10 @@ func acceptedPolicies() map[string]string {
 			repeat(100, `{expression: "`+long(16384)+`", message: "`+long(1024)+`", reason: Forbidden}`),
 		"50 templates of a resource": "podTemplates:\n  kinds:" + strings.ReplaceAll(repeat(50,
 			"{group: "+long(253)+", version: v1, resource: jobs, templatePath: spec.t%d}"), "\n", "\n  "),
-		"a message written as a block":           "validations:\n- expression: 'true'\n  message: |\n    one line\n",
-		"an expression of several lines":         "validations:\n- expression: |\n    true &&\n    true\n",
-		"qualified names of conditions":          `matchConditions: [{name: example.com/Not_a.node, expression: "true"}, {name: b, expression: "true"}]`,
+		"a message written as a block":   "validations:\n- expression: 'true'\n  message: |\n    one line\n",
+		"an expression of several lines": "validations:\n- expression: |\n    true &&\n    true\n",
+		"qualified names " +
+			"of conditions": `matchConditions: [{name: example.com/Not_a.node, expression: "true"}, {name: b, expression: "true"}]`,
 		"'*' beside a subresource":               ruleWith("resources", `["*", pods/log]`),
 		"'*' alone":                              ruleWith("operations", `["*"]`),
 		"a longest label":                        selectorWith("{matchLabels: {example.com/a: " + long(63) + "}}"),
@@ -95,7 +96,8 @@ func acceptedPolicies() map[string]string {
 		"only audit annotations":                 "validations: null\nauditAnnotations: [{key: k, valueExpression: 'null'}]",
 		"as many mutations, with the longest expression": "mutations:" +
 			repeat(100, `{patchType: JSONPatch, jsonPatch: {expression: "`+long(10000)+`"}}`),
-		"the longest mutation":                   mutationWith(`{patchType: ApplyConfiguration, applyConfiguration: {expression: ` + long(16384) + `}}`),
+		"the longest mutation": mutationWith(`{patchType: ApplyConfiguration, applyConfiguration: ` +
+			`{expression: ` + long(16384) + `}}`),
 		"the first order":                        mutationWith(applyMutation) + "\norder: 0\nreinvocationPolicy: Never",
 		"the last order":                         mutationWith(applyMutation) + "\norder: 1000\nreinvocationPolicy: IfNeeded",
 		"mutations of every operation":           mutationWith(applyMutation) + "\n" + ruleWith("operations", `["*"]`),
@@ -108,7 +110,9 @@ func acceptedPolicies() map[string]string {
 		"an empty name beside a selector":             paramsWith(`{name: "", selector: {}, parameterNotFoundAction: Allow}`),
 		"params of a custom kind":                     "paramKind: {apiVersion: rules.example.com/v1beta1, kind: ReplicaLimit}",
 		"a kind of params that no binding hands over": "paramKind: {apiVersion: v1, kind: ConfigMap}",
-		"as many bindings as allowed, each with all of its fields": "paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings:" + repeat(100, `{name: b%d, paramRef: {selector: {matchExpressions: [{key: example.com/a, operator: Exists}]}, parameterNotFoundAction: Deny},
+		"as many bindings as allowed, each with all " +
+			"of its fields": "paramKind: {apiVersion: v1, kind: " +
+			"ConfigMap}\nbindings:" + repeat(100, `{name: b%d, paramRef: {selector: {matchExpressions: [{key: example.com/a, operator: Exists}]}, parameterNotFoundAction: Deny},
     matchResources: {matchPolicy: Exact, namespaceSelector: {matchLabels: {a: b}}, objectSelector: {},
       resourceRules: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments/scale], operations: [UPDATE], resourceNames: [..., ..a, .b, c.d]}],
       excludeResourceRules: [{apiGroups: [apps], apiVersions: ["*"], resources: ["*"], operations: ["*"]}]},
@@ -220,13 +224,15 @@ func onlyValidated() map[string]validatedCase {
 	return map[string]validatedCase{
 		"a guarded resource": {ruleWith("resources", "[events]"), needsPairs,
 			[]string{
-				first + `resources[0]: Forbidden: remove "events", or set spec.allowCriticalResources to true: by default policies do not apply to it` + unlock,
+				first + `resources[0]: Forbidden: remove "events", or set spec.allowCriticalResources to true: by default ` +
+					`policies do not apply to it` + unlock,
 			}},
 		"a group that is never called": {ruleWith("apiGroups", "[admissionregistration.k8s.io]"), needsPairs,
 			[]string{first + `apiGroups[0]: Forbidden: remove "admissionregistration.k8s.io": policies never apply to it` + unlock}},
 		"no critical resource": {"allowCriticalResources: true", needsPairs,
 			[]string{
-				"spec.allowCriticalResources: Forbidden: remove it, or name a critical resource with its API group in matchConstraints.resourceRules: wildcards do not apply to critical resources",
+				"spec.allowCriticalResources: Forbidden: remove it, or name a critical resource with its API group in " +
+					"matchConstraints.resourceRules: wildcards do not apply to critical resources",
 			}},
 		"a subresource that an entry before it matches": {ruleWith("resources", "[pods/*, pods/status]"), needsPairs,
 			[]string{first + `resources[1]: Invalid value: remove it: "pods/*", earlier in the list, matches it too`}},
@@ -234,7 +240,8 @@ func onlyValidated() map[string]validatedCase {
 			[]string{first + "resourceNames[1]: Duplicate value"}},
 		"only exempt namespaces": {selectorWith("{matchLabels: {kubernetes.io/metadata.name: kube-system}}"), needsDefault,
 			[]string{
-				match + "namespaceSelector.matchLabels[kubernetes.io/metadata.name]: Forbidden: select other namespaces too: policies never apply in kube-node-lease and kube-system" + unlock,
+				match + "namespaceSelector.matchLabels[kubernetes.io/metadata.name]: Forbidden: select other namespaces too: " +
+					"policies never apply in kube-node-lease and kube-system" + unlock,
 			}},
 		"mutations of DELETE beside validations": {mutationWith(applyMutation) + "\n" + ruleWith("operations", "[DELETE]"),
 			"the definition has a rule for policies without validations only",
@@ -243,23 +250,29 @@ func onlyValidated() map[string]validatedCase {
 			}},
 		"templates without a rule for Pods": {ruleWith("resources", "[configmaps]") + "\npodTemplates: {}", needsPairs,
 			[]string{
-				"spec.podTemplates: Forbidden: remove it, or add a rule to matchConstraints.resourceRules that matches CREATE or UPDATE of pods, without resourceNames: it is for policies about Pods",
+				"spec.podTemplates: Forbidden: remove it, or add a rule to matchConstraints.resourceRules that matches CREATE or " +
+					"UPDATE of pods, without resourceNames: it is for policies about Pods",
 			}},
-		"another path of a default kind": {"podTemplates: {kinds: [{group: apps, version: v1, resource: deployments, templatePath: spec.other}]}", needsDefault,
+		"another path of a " +
+			"default kind": {"podTemplates: {kinds: [{group: apps, version: v1, resource: deployments, templatePath: spec.other}]}", needsDefault,
 			[]string{kinds + "[0]: Invalid value: remove version and templatePath: Ostiary knows them for this resource"}},
-		"templates of two versions": {"podTemplates: {kinds: [{group: a.io, version: v1, resource: w, templatePath: spec.a}, {group: a.io, version: v2, resource: w, templatePath: spec.b}]}", needsPairs,
+		"templates of two versions": {"podTemplates: {kinds: [{group: a.io, version: v1, resource: w, templatePath: " +
+			"spec.a}, {group: a.io, version: v2, resource: w, templatePath: spec.b}]}", needsPairs,
 			[]string{kinds + `[1].version: Invalid value: write "v1", the version of the other templates of w: a request has one version`}},
 		"a condition of Ostiary's": {backendWith("") + "\nmatchConditions: [{name: may-not-break-glass, expression: 'true'}]", needsDefault,
 			[]string{"spec.matchConditions[0].name: Invalid value: choose another name: Ostiary has a condition of this name"}},
-		"a plugin without templates": {"validations: null\nplugin: {name: DenyServiceExternalIPs}\npodTemplates: {}\nmatchConstraints: null", needsPlugin,
+		"a plugin without templates": {"validations: null\nplugin: {name: DenyServiceExternalIPs}\npodTemplates: {}\n" +
+			"matchConstraints: null", needsPlugin,
 			[]string{"spec.podTemplates: Forbidden: remove it: the plugin DenyServiceExternalIPs does not decide about pod templates"}},
 		"a long timeout": {"timeoutSeconds: 11", "the definition has no warnings",
 			[]string{
-				"warning: spec.timeoutSeconds: requests wait up to 11 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less",
+				"warning: spec.timeoutSeconds: requests wait up to 11 seconds while Ostiary does not answer, longer than many " +
+					"clients do; choose 10 or less",
 			}},
 		"an expression that does not compile": {"validations: [{expression: object.}]", "the definition does not compile CEL",
 			[]string{
-				"spec.validations[0].expression: Invalid value: compilation failed: ERROR: <input>:1:8: Syntax error: no viable alternative at input '.'\n | object.\n | .......^",
+				"spec.validations[0].expression: Invalid value: compilation failed: ERROR: <input>:1:8: Syntax error: no viable " +
+					"alternative at input '.'\n | object.\n | .......^",
 			}},
 	}
 }
@@ -276,7 +289,8 @@ func refusedParams() map[string]refusedCase {
 			[]string{"spec.bindings[0].paramRef: Invalid value: set either name or selector"}},
 		"paramRef without parameterNotFoundAction": {paramsWith("{name: a}"),
 			[]string{
-				"spec.bindings[0].paramRef.parameterNotFoundAction: Required value: set parameterNotFoundAction for the case that there is no such object: Allow, or Deny to apply the failurePolicy",
+				"spec.bindings[0].paramRef.parameterNotFoundAction: Required value: set parameterNotFoundAction for the case that " +
+					"there is no such object: Allow, or Deny to apply the failurePolicy",
 			}},
 		"unknown parameterNotFoundAction": {paramsWith("{name: a, parameterNotFoundAction: Warn}"),
 			[]string{"spec.bindings[0].paramRef.parameterNotFoundAction: Unsupported value: \"Warn\": supported values: \"Allow\", \"Deny\""}},
@@ -286,11 +300,14 @@ func refusedParams() map[string]refusedCase {
 			[]string{
 				"spec.bindings[0].paramRef.namespace: Invalid value: \"B\": write the name of a namespace: lower-case letters, digits and '-'",
 			}},
-		"param selector with a bad key": {paramsWith("{selector: {matchExpressions: [{key: a b, operator: Exists}]}, parameterNotFoundAction: Deny}"),
+		"param selector " +
+			"with a bad key": {paramsWith("{selector: {matchExpressions: [{key: a b, operator: Exists}]}, parameterNotFoundAction: Deny}"),
 			[]string{unfit("spec.bindings[0].paramRef.selector.matchExpressions[0].key", "a b", labelKey)}},
-		"param selector that needs values": {paramsWith("{selector: {matchExpressions: [{key: a, operator: In}]}, parameterNotFoundAction: Deny}"),
+		"param selector that " +
+			"needs values": {paramsWith("{selector: {matchExpressions: [{key: a, operator: In}]}, parameterNotFoundAction: Deny}"),
 			[]string{
-				"spec.bindings[0].paramRef.selector.matchExpressions[0].values: Required value: add at least one value: the operators In and NotIn need them",
+				"spec.bindings[0].paramRef.selector.matchExpressions[0].values: Required value: add at least one value: the " +
+					"operators In and NotIn need them",
 			}},
 		"param kind without a version": {"paramKind: {kind: ConfigMap}",
 			[]string{"spec.paramKind.apiVersion: Required value"}},
@@ -343,7 +360,8 @@ func refusedMutations() map[string]refusedCase {
 			[]string{"spec.order: Invalid value: -1: spec.order in body should be greater than or equal to 0"}},
 		"mutations of DELETE": {"validations: null\n" + mutationWith(applyMutation) + "\n" + ruleWith("operations", "[CREATE, DELETE]"),
 			[]string{
-				"spec.matchConstraints.resourceRules: Invalid value: remove DELETE from operations: mutations do not apply to it, and the policy has nothing else",
+				"spec.matchConstraints.resourceRules: Invalid value: remove DELETE from operations: mutations do not apply to it, " +
+					"and the policy has nothing else",
 			}},
 	}
 }
@@ -356,11 +374,13 @@ func refusedAuditAnnotations() map[string]refusedCase {
 			[]string{"spec.auditAnnotations[1]: Duplicate value: {\"key\":\"k\"}"}},
 		"audit key with a slash": {"auditAnnotations: [{key: a/b, valueExpression: 'null'}]",
 			[]string{
-				"spec.auditAnnotations[0].key: Invalid value: write key with letters, digits, '-', '_' and '.', beginning and ending with a letter or digit",
+				"spec.auditAnnotations[0].key: Invalid value: write key with letters, digits, '-', '_' and '.', beginning and " +
+					"ending with a letter or digit",
 			}},
 		"audit key empty": {"auditAnnotations: [{key: '', valueExpression: 'null'}]",
 			[]string{
-				"spec.auditAnnotations[0].key: Invalid value: write key with letters, digits, '-', '_' and '.', beginning and ending with a letter or digit",
+				"spec.auditAnnotations[0].key: Invalid value: write key with letters, digits, '-', '_' and '.', beginning and " +
+					"ending with a letter or digit",
 			}},
 		"audit key too long": {"auditAnnotations: [{key: " + long(64) + ", valueExpression: 'null'}]",
 			[]string{"spec.auditAnnotations[0].key: Too long: may not be more than 63 bytes"}},
@@ -390,7 +410,8 @@ func refusedPlugins() map[string]refusedCase {
 			[]string{"spec.podTemplates: Forbidden: remove podTemplates: a backend gets whole objects; name the workloads in matchConstraints"}},
 		"a kind without the path of its template": {"podTemplates: {kinds: [{group: argoproj.io, version: v1alpha1, resource: rollouts}]}",
 			[]string{
-				"spec.podTemplates.kinds[0].templatePath: Required value: set templatePath, such as spec.template: only the default kinds have one without it",
+				"spec.podTemplates.kinds[0].templatePath: Required value: set templatePath, such as spec.template: only the " +
+					"default kinds have one without it",
 			}},
 		"a kind without a version": {"podTemplates: {kinds: [{group: argoproj.io, resource: rollouts, templatePath: spec.template}]}",
 			[]string{"spec.podTemplates.kinds[0].version: Required value: set version: templatePath is the path in that version"}},
@@ -406,15 +427,18 @@ func refusedMatchResources() map[string]refusedCase {
 			[]string{"spec.bindings[0].matchResources.resourceRules: Too many: 101: must have at most 100 items"}},
 		"binding with '*' beside a group": {bindingRuleWith("apiGroups", `["*", apps]`),
 			[]string{
-				"spec.bindings[0].matchResources.resourceRules[0].apiGroups: Invalid value: keep '*' alone in apiGroups, or remove it: it already stands for all",
+				"spec.bindings[0].matchResources.resourceRules[0].apiGroups: Invalid value: keep '*' alone in apiGroups, or " +
+					"remove it: it already stands for all",
 			}},
 		"binding with '*/*' beside a resource": {bindingRuleWith("resources", `["*/*", pods]`),
 			[]string{
-				"spec.bindings[0].matchResources.resourceRules[0].resources: Invalid value: keep '*/*' alone in resources, or remove it: it already stands for all resources and subresources",
+				"spec.bindings[0].matchResources.resourceRules[0].resources: Invalid value: keep '*/*' alone in resources, or " +
+					"remove it: it already stands for all resources and subresources",
 			}},
 		"binding with an unknown operation": {bindingRuleWith("operations", "[PATCH]"),
 			[]string{
-				"spec.bindings[0].matchResources.resourceRules[0].operations[0]: Unsupported value: \"PATCH\": supported values: \"CREATE\", \"UPDATE\", \"DELETE\", \"CONNECT\", \"*\"",
+				"spec.bindings[0].matchResources.resourceRules[0].operations[0]: Unsupported value: \"PATCH\": supported values: " +
+					"\"CREATE\", \"UPDATE\", \"DELETE\", \"CONNECT\", \"*\"",
 			}},
 		"binding with an empty version": {bindingRuleWith("apiVersions", `[""]`),
 			[]string{
@@ -431,11 +455,13 @@ func refusedMatchResources() map[string]refusedCase {
 			[]string{unfit("spec.bindings[0].matchResources.objectSelector.matchExpressions[0].key", "a b", labelKey)}},
 		"binding with In without values": {bindingWith("matchResources", "{namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}"),
 			[]string{
-				"spec.bindings[0].matchResources.namespaceSelector.matchExpressions[0].values: Required value: add at least one value: the operators In and NotIn need them",
+				"spec.bindings[0].matchResources.namespaceSelector.matchExpressions[0].values: Required value: add at least one " +
+					"value: the operators In and NotIn need them",
 			}},
 		"binding with an unknown field": {bindingWith("matchResource", "{}"),
 			[]string{
-				"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field \"spec.bindings[0].matchResource\"",
+				"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field " +
+					"\"spec.bindings[0].matchResource\"",
 			}},
 	}
 }
@@ -448,9 +474,11 @@ func refusedPolicies() map[string]refusedCase {
 			}},
 		"unknown field deep": {ruleWith("resource", "[pods]"),
 			[]string{
-				"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field \"spec.matchConstraints.resourceRules[0].resource\"",
+				"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field " +
+					"\"spec.matchConstraints.resourceRules[0].resource\"",
 			}},
-		"a template twice": {"podTemplates: {kinds: [{resource: jobs}, {group: kubeflow.org, version: v1, resource: jobs, templatePath: spec.a}, {group: kubeflow.org, version: v1, resource: jobs, templatePath: spec.a}]}",
+		"a template twice": {"podTemplates: {kinds: [{resource: jobs}, {group: kubeflow.org, version: v1, resource: jobs, " +
+			"templatePath: spec.a}, {group: kubeflow.org, version: v1, resource: jobs, templatePath: spec.a}]}",
 			[]string{"spec.podTemplates.kinds: Duplicate value"}},
 		"101 bindings": {"bindings:" + repeat(101, "{name: b%d, validationActions: [Deny]}"),
 			[]string{"spec.bindings: Too many: 101: must have at most 100 items"}},
@@ -485,7 +513,8 @@ func refusedPolicies() map[string]refusedCase {
 			}},
 		"binding name in capitals": {"bindings: [{name: Prod_1, validationActions: [Deny]}]",
 			[]string{
-				"spec.bindings[0].name: Invalid value: \"Prod_1\": write name with lower-case letters, digits and '-', beginning and ending with a letter or digit",
+				"spec.bindings[0].name: Invalid value: \"Prod_1\": write name with lower-case letters, digits and '-', beginning " +
+					"and ending with a letter or digit",
 			}},
 		"binding name too long": {"bindings: [{name: " + long(64) + ", validationActions: [Deny]}]",
 			[]string{"spec.bindings[0].name: Too long: may not be more than 63 bytes"}},
@@ -501,7 +530,8 @@ func refusedPolicies() map[string]refusedCase {
 			[]string{"spec.timeoutSeconds: Invalid value: \"string\": spec.timeoutSeconds in body must be of type integer: \"string\""}},
 		"unknown reason": {"validations: [{expression: 'true', reason: NotAllowed}]",
 			[]string{
-				"spec.validations[0].reason: Unsupported value: \"NotAllowed\": supported values: \"Unauthorized\", \"Forbidden\", \"Invalid\", \"RequestEntityTooLarge\"",
+				"spec.validations[0].reason: Unsupported value: \"NotAllowed\": supported values: \"Unauthorized\", " +
+					"\"Forbidden\", \"Invalid\", \"RequestEntityTooLarge\"",
 			}},
 		"message of two lines": {`validations: [{expression: 'true', message: "one\ntwo"}]`,
 			[]string{"spec.validations[0].message: Invalid value: write message on one line"}},
@@ -521,7 +551,8 @@ func refusedPolicies() map[string]refusedCase {
 			[]string{"spec.validations[0].expression: Too long: may not be more than 16384 bytes"}},
 		"condition name with a space": {"matchConditions: [{name: a b, expression: 'true'}]",
 			[]string{
-				"spec.matchConditions[0].name: Invalid value: write name with letters, digits, '-', '_' and '.', with an optional DNS subdomain and '/' before it",
+				"spec.matchConditions[0].name: Invalid value: write name with letters, digits, '-', '_' and '.', with an optional " +
+					"DNS subdomain and '/' before it",
 			}},
 		"condition without expression": {"matchConditions: [{name: a, expression: ' '}]",
 			[]string{"spec.matchConditions[0].expression: Required value: write a CEL expression"}},
@@ -541,27 +572,33 @@ func refusedPolicies() map[string]refusedCase {
 			}},
 		"'*' beside a version": {ruleWith("apiVersions", `["*", v1]`),
 			[]string{
-				"spec.matchConstraints.resourceRules[0].apiVersions: Invalid value: keep '*' alone in apiVersions, or remove it: it already stands for all",
+				"spec.matchConstraints.resourceRules[0].apiVersions: Invalid value: keep '*' alone in apiVersions, or remove it: " +
+					"it already stands for all",
 			}},
 		"'*' beside an operation": {ruleWith("operations", `["*", CREATE]`),
 			[]string{
-				"spec.matchConstraints.resourceRules[0].operations: Invalid value: keep '*' alone in operations, or remove it: it already stands for all",
+				"spec.matchConstraints.resourceRules[0].operations: Invalid value: keep '*' alone in operations, or remove it: it " +
+					"already stands for all",
 			}},
 		"'*' beside a resource": {ruleWith("resources", `["*", pods]`),
 			[]string{
-				"spec.matchConstraints.resourceRules[0].resources: Invalid value: keep '*' in resources beside subresources only, or remove it: it already stands for all resources",
+				"spec.matchConstraints.resourceRules[0].resources: Invalid value: keep '*' in resources beside subresources only, " +
+					"or remove it: it already stands for all resources",
 			}},
 		"'*/*' beside a resource": {ruleWith("resources", `["*/*", pods]`),
 			[]string{
-				"spec.matchConstraints.resourceRules[0].resources: Invalid value: keep '*/*' alone in resources, or remove it: it already stands for all resources and subresources",
+				"spec.matchConstraints.resourceRules[0].resources: Invalid value: keep '*/*' alone in resources, or remove it: it " +
+					"already stands for all resources and subresources",
 			}},
 		"unknown operation": {ruleWith("operations", "[PATCH]"),
 			[]string{
-				"spec.matchConstraints.resourceRules[0].operations[0]: Unsupported value: \"PATCH\": supported values: \"CREATE\", \"UPDATE\", \"DELETE\", \"CONNECT\", \"*\"",
+				"spec.matchConstraints.resourceRules[0].operations[0]: Unsupported value: \"PATCH\": supported values: " +
+					"\"CREATE\", \"UPDATE\", \"DELETE\", \"CONNECT\", \"*\"",
 			}},
 		"no operations": {ruleWith("operations", "[]"),
 			[]string{
-				"spec.matchConstraints.resourceRules[0].operations: Invalid value: 0: spec.matchConstraints.resourceRules[0].operations in body should have at least 1 items",
+				"spec.matchConstraints.resourceRules[0].operations: Invalid value: 0: " +
+					"spec.matchConstraints.resourceRules[0].operations in body should have at least 1 items",
 			}},
 		"empty version": {ruleWith("apiVersions", `[""]`),
 			[]string{"spec.matchConstraints.resourceRules[0].apiVersions[0]: Required value: write an API version such as v1, or '*' for all"}},
@@ -569,7 +606,8 @@ func refusedPolicies() map[string]refusedCase {
 			[]string{"spec.matchConstraints.resourceRules[0].resources[0]: Required value: write a resource such as pods, or '*' for all"}},
 		"resource name with a slash": {ruleWith("resourceNames", "[a/b]"),
 			[]string{
-				"spec.matchConstraints.resourceRules[0].resourceNames[0]: Invalid value: \"a/b\": write the name of one object: not empty, '.' or '..', and without '/' and '%'",
+				"spec.matchConstraints.resourceRules[0].resourceNames[0]: Invalid value: \"a/b\": write the name of one object: " +
+					"not empty, '.' or '..', and without '/' and '%'",
 			}},
 		"unknown scope": {ruleWith("scope", "Global"),
 			[]string{
@@ -582,27 +620,33 @@ func refusedPolicies() map[string]refusedCase {
 				"spec.matchConstraints.resourceRules[0].operations: Required value",
 				"spec.matchConstraints.resourceRules[0].resources: Required value",
 			}},
-		"unknown match policy": {"matchConstraints: {matchPolicy: Loose, resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}",
+		"unknown match policy": {"matchConstraints: {matchPolicy: Loose, resourceRules: [{apiGroups: [''], apiVersions: " +
+			"[v1], resources: [pods], operations: [CREATE]}]}",
 			[]string{"spec.matchConstraints.matchPolicy: Unsupported value: \"Loose\": supported values: \"Exact\", \"Equivalent\""}},
 		"label value with a space": {selectorWith("{matchLabels: {a: x y}}"),
 			[]string{
-				"spec.matchConstraints.namespaceSelector.matchLabels.a: Invalid value: \"x y\": spec.matchConstraints.namespaceSelector.matchLabels.a in body should match '^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$'",
+				"spec.matchConstraints.namespaceSelector.matchLabels.a: Invalid value: \"x y\": " +
+					"spec.matchConstraints.namespaceSelector.matchLabels.a in body should match '^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$'",
 			}},
 		"unknown selector operator": {selectorWith("{matchExpressions: [{key: a, operator: Equals, values: [x]}]}"),
 			[]string{
-				"spec.matchConstraints.namespaceSelector.matchExpressions[0].operator: Unsupported value: \"Equals\": supported values: \"In\", \"NotIn\", \"Exists\", \"DoesNotExist\"",
+				"spec.matchConstraints.namespaceSelector.matchExpressions[0].operator: Unsupported value: \"Equals\": supported " +
+					"values: \"In\", \"NotIn\", \"Exists\", \"DoesNotExist\"",
 			}},
 		"In without values": {selectorWith("{matchExpressions: [{key: a, operator: In}]}"),
 			[]string{
-				"spec.matchConstraints.namespaceSelector.matchExpressions[0].values: Required value: add at least one value: the operators In and NotIn need them",
+				"spec.matchConstraints.namespaceSelector.matchExpressions[0].values: Required value: add at least one value: the " +
+					"operators In and NotIn need them",
 			}},
 		"Exists with values": {selectorWith("{matchExpressions: [{key: a, operator: Exists, values: [x]}]}"),
 			[]string{
-				"spec.matchConstraints.namespaceSelector.matchExpressions[0].values: Forbidden: remove values: the operators Exists and DoesNotExist take none",
+				"spec.matchConstraints.namespaceSelector.matchExpressions[0].values: Forbidden: remove values: the operators " +
+					"Exists and DoesNotExist take none",
 			}},
 		"label key with a space": {selectorWith("{matchExpressions: [{key: a b, operator: Exists}]}"),
 			[]string{
-				"spec.matchConstraints.namespaceSelector.matchExpressions[0].key: Invalid value: write a label key: letters, digits, '-', '_' and '.', with an optional DNS subdomain and '/' before it",
+				"spec.matchConstraints.namespaceSelector.matchExpressions[0].key: Invalid value: write a label key: letters, " +
+					"digits, '-', '_' and '.', with an optional DNS subdomain and '/' before it",
 			}},
 	}
 }

@@ -22,22 +22,26 @@ func TestHealthOfArgoCD(t *testing.T) {
 			wantMessage: "waiting for Ostiary",
 		},
 		"enforced": {
-			policy:      `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Accepted, status: "True"}, {type: Ready, status: "True", message: enforced}]}}`,
+			policy: `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Accepted, status: ` +
+				`"True"}, {type: Ready, status: "True", message: enforced}]}}`,
 			wantStatus:  "Healthy",
 			wantMessage: "enforced",
 		},
 		"not reachable yet": {
-			policy:      `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Ready, status: "False", message: wait}, {type: Reconciling, status: "True"}]}}`,
+			policy: `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Ready, status: ` +
+				`"False", message: wait}, {type: Reconciling, status: "True"}]}}`,
 			wantStatus:  "Progressing",
 			wantMessage: "wait",
 		},
 		"a wrong expression": {
-			policy:      `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Ready, status: "False", message: fix it}, {type: Stalled, status: "True", message: x}]}}`,
+			policy: `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Ready, status: ` +
+				`"False", message: fix it}, {type: Stalled, status: "True", message: x}]}}`,
 			wantStatus:  "Degraded",
 			wantMessage: "fix it",
 		},
 		"the generation before": {
-			policy:      `{metadata: {generation: 2}, status: {observedGeneration: 1, conditions: [{type: Ready, status: "True", message: enforced}]}}`,
+			policy: `{metadata: {generation: 2}, status: {observedGeneration: 1, conditions: [{type: Ready, status: ` +
+				`"True", message: enforced}]}}`,
 			wantStatus:  "Progressing",
 			wantMessage: "waiting for Ostiary",
 		},

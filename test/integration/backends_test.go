@@ -204,7 +204,8 @@ func TestExternalWebhookMutatesInOrder(t *testing.T) {
 		p.Spec.Validations = nil
 		p.Spec.Mutations = []admissionregistrationv1.Mutation{{PatchType: "ApplyConfiguration",
 			ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
-				Expression: `Object{data: {"seen": has(object.metadata.labels) && "by" in object.metadata.labels ? object.metadata.labels["by"] : "nobody"}}`,
+				Expression: `Object{data: {"seen": has(object.metadata.labels) && "by" in object.metadata.labels ? ` +
+					`object.metadata.labels["by"] : "nobody"}}`,
 			}}}
 	})
 	c.enforce(t, first, then)
@@ -255,7 +256,8 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 	object := kind + " " + namespace + "/checks-ca"
 	p := c.awaitCA(t, name, metav1.ConditionFalse, "Forbidden",
 		fmt.Sprintf("Ostiary may not read %s: create a Role in namespace %s with the rule "+
-			`{apiGroups: [""], resources: [%ss], resourceNames: [checks-ca], verbs: [get, list, watch]}, and bind it to the ServiceAccount ostiary-system/ostiary`, object, namespace, strings.ToLower(kind)))
+			`{apiGroups: [""], resources: [%ss], resourceNames: [checks-ca], verbs: [get, list, watch]}, and bind it to the `+
+			`ServiceAccount ostiary-system/ostiary`, object, namespace, strings.ToLower(kind)))
 	if r := condition(p, v1alpha1.ConditionReady); r.Status != metav1.ConditionFalse || r.Reason != "Forbidden" ||
 		len(p.Status.Webhooks) != 0 {
 		t.Errorf("condition %+v and webhooks %v, want the policy not registered", r, p.Status.Webhooks)

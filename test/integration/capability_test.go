@@ -147,7 +147,8 @@ func (c *cluster) imageBackend(t *testing.T) *atomic.Int64 {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "ostiary-image-policy"},
 		StringData: map[string]string{
-			"kubeconfig": `{current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "` + backend.URL + `", certificate-authority-data: ` + ca + `}}]}`,
+			"kubeconfig": `{current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: ` +
+				`{server: "` + backend.URL + `", certificate-authority-data: ` + ca + `}}]}`,
 		},
 	}
 	must(t, c.Create(t.Context(), secret))

@@ -71,7 +71,8 @@ func TestParamsFromPermissionToEffect(t *testing.T) {
 	c.awaitCondition(t, "with-params", v1alpha1.ConditionRegistered, metav1.ConditionTrue)
 	p := c.awaitCondition(t, "with-params", v1alpha1.ConditionReady, metav1.ConditionFalse)
 	ready := condition(p, v1alpha1.ConditionReady)
-	const want = `Ostiary may not read objects of kind LimitRange in v1: create a ClusterRole with the label admission.ostiary.dev/aggregate-to-params: "true" and the rule {apiGroups: [""], resources: ["limitranges"], verbs: [get, list, watch]}`
+	const want = `Ostiary may not read objects of kind LimitRange in v1: create a ClusterRole with the label ` +
+		`admission.ostiary.dev/aggregate-to-params: "true" and the rule {apiGroups: [""], resources: ["limitranges"], verbs: [get, list, watch]}`
 	if ready.Reason != "ParamsNotReady" || ready.Message != want {
 		t.Errorf("Ready is %s: %s", ready.Reason, ready.Message)
 	}
@@ -112,7 +113,8 @@ func TestParamsOfWhatOstiaryReads(t *testing.T) {
 		p.Spec.Plugin = &v1alpha1.Plugin{
 			Name: v1alpha1.PluginResourceQuota,
 			Config: &runtime.RawExtension{
-				Raw: []byte(`{"limitedResources":[{"resource":"persistentvolumeclaims","matchContains":["gold.storageclass.storage.k8s.io/requests.storage"]}]}`),
+				Raw: []byte(`{"limitedResources":[{"resource":"persistentvolumeclaims",` +
+					`"matchContains":["gold.storageclass.storage.k8s.io/requests.storage"]}]}`),
 			},
 		}
 	}))
@@ -208,7 +210,8 @@ func TestFirstRequestIsMutated(t *testing.T) {
 		p.Spec.Mutations = []admissionregistrationv1.Mutation{{
 			PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
 			ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
-				Expression: `Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{containers: [Object.spec.template.spec.containers{name: "c", image: "mended"}]}}}}`,
+				Expression: `Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{containers: ` +
+					`[Object.spec.template.spec.containers{name: "c", image: "mended"}]}}}}`,
 			},
 		}}
 	}))

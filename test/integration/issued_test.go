@@ -69,7 +69,8 @@ func TestExternalWebhookWithAnIssuedCertificate(t *testing.T) {
 	object := "Secret " + namespace + "/checks-tls"
 	c.awaitCA(t, "issued", metav1.ConditionFalse, "Forbidden",
 		fmt.Sprintf("Ostiary may not write a certificate to %s: create a Role in namespace %s with the rule "+
-			`{apiGroups: [""], resources: [secrets], resourceNames: [checks-tls], verbs: [get, list, watch, create, patch]}, and bind it to the ServiceAccount ostiary-system/ostiary`, object, namespace))
+			`{apiGroups: [""], resources: [secrets], resourceNames: [checks-tls], verbs: [get, list, watch, create, patch]}, `+
+			`and bind it to the ServiceAccount ostiary-system/ostiary`, object, namespace))
 	c.grant(t, namespace, "keep-certificate")
 	c.awaitReady(t, "issued")
 	c.awaitForeign(t, namespace)

@@ -98,7 +98,8 @@ func (c *cluster) testCategory(t *testing.T, suites []*policytest.Suite) (sent i
 	// Stored objects do not contain what such policies read, and Secrets are not read. On a loaded machine, some
 	// policies are rehearsed only later.
 	uncounted := regexp.MustCompile(`^Warning: existing objects that violate the policy are not counted(: its rules match only DELETE,` +
-		`|: \S+ reads (authorizer|request\.userInfo)$|: \S+ compares oldObject with object,| \(Secrets\): Ostiary may not list them)|^Warning: not rehearsed: `)
+		`|: \S+ reads (authorizer|request\.userInfo)$|: \S+ compares oldObject with object,| \(Secrets\): Ostiary may not ` +
+		`list them)|^Warning: not rehearsed: `)
 	for line := range strings.SplitSeq(strings.TrimSpace(c.applied(t, manifests...)), "\n") {
 		if line != "" && !uncounted.MatchString(line) {
 			t.Errorf("the policies are applied with a warning: %s", line)

@@ -89,7 +89,8 @@ func bombs(namespace string) map[string][]byte {
 		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"bomb","namespace":"` + namespace + `"},"spec":` + spec + `}`
 	}
 	review := func(object, more string) []byte {
-		return []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{"group":"","version":"v1","kind":"Pod"},` +
+		return []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{"group":"",` +
+			`"version":"v1","kind":"Pod"},` +
 			`"resource":{"group":"","version":"v1","resource":"pods"},"namespace":"` + namespace +
 			`","name":"bomb","operation":"CREATE","dryRun":false,"object":` + object + more + `}}`)
 	}
@@ -125,7 +126,8 @@ func TestBombsStayBelowTheLimitOfMemory(t *testing.T) {
 	}
 	c.enforce(t,
 		newPolicy("bombs", namespace, pods,
-			saying(onlyGood+` && (!has(object.spec) || !has(object.spec.x) || type(object.spec.x) == string || object.spec.x.all(i, type(i) != int))`)),
+			saying(onlyGood+` && (!has(object.spec) || !has(object.spec.x) || type(object.spec.x) == string || `+
+				`object.spec.x.all(i, type(i) != int))`)),
 		newPolicy("bombs-adds", namespace, pods, patching(`[JSONPatch{op: "add", path: "/metadata/labels", value: {"a": "b"}}]`)),
 		newPolicy("bombs-plugin", namespace, func(p *v1alpha1.WebhookPolicy) {
 			p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{

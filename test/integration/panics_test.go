@@ -68,7 +68,8 @@ func TestReviewWithoutObjectChangesNoOtherAnswer(t *testing.T) {
 		badPod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": {"nodeSelector": {"zone": "b"},
 			"tolerations": [{"key": "other", "operator": "Exists"}], "containers": [{"name": "a", "image": "a", "imagePullPolicy": "Never"}],
 			"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}}}`
-		badFleet = `{"apiVersion": "example.com/v1", "kind": "Fleet", "metadata": {"name": "probe"}, "spec": {"template": {"spec": {"hostNetwork": true, "containers": [{"name": "a", "image": "a"}]}}}}`
+		badFleet = `{"apiVersion": "example.com/v1", "kind": "Fleet", "metadata": {"name": "probe"}, "spec": {"template": ` +
+			`{"spec": {"hostNetwork": true, "containers": [{"name": "a", "image": "a"}]}}}}`
 	)
 	plugins := map[string]func(*v1alpha1.WebhookPolicy){
 		"null-pull":        plugging(v1alpha1.PluginAlwaysPullImages, `{}`),
@@ -77,7 +78,8 @@ func TestReviewWithoutObjectChangesNoOtherAnswer(t *testing.T) {
 		"null-topology":    plugging(v1alpha1.PluginLimitPodHardAntiAffinityTopology, `{}`),
 		"null-images":      plugging(v1alpha1.PluginImagePolicyWebhook, `{"imagePolicy": {"kubeConfigSecret": {"name": "nowhere"}}}`),
 		"null-security": plugging(v1alpha1.PluginPodSecurity,
-			`{"defaults": {"warn": "baseline"}, "podTemplates": [{"group": "example.com", "version": "v1", "resource": "fleets", "paths": ["spec.template"]}]}`),
+			`{"defaults": {"warn": "baseline"}, "podTemplates": [{"group": "example.com", "version": "v1", "resource": `+
+				`"fleets", "paths": ["spec.template"]}]}`),
 	}
 	for _, failurePolicy := range []admissionregistrationv1.FailurePolicyType{"Fail", "Ignore"} {
 		t.Run(string(failurePolicy), func(t *testing.T) {
@@ -124,7 +126,8 @@ func TestReviewWithoutObjectChangesNoOtherAnswer(t *testing.T) {
 
 // testsList is a mutation in which the library for JSON patches panics for an
 // object whose data.list has null in it, and which labels any other.
-const testsList = `[JSONPatch{op: "test", path: "/data/list", value: ["a", "b"]}, JSONPatch{op: "add", path: "/metadata/labels", value: {"seen": "yes"}}]`
+const testsList = `[JSONPatch{op: "test", path: "/data/list", value: ["a", "b"]}, JSONPatch{op: "add", path: ` +
+	`"/metadata/labels", value: {"seen": "yes"}}]`
 
 func controllerRevision(namespace, data string) *appsv1.ControllerRevision {
 	return &appsv1.ControllerRevision{

@@ -54,7 +54,12 @@ func TestEachChangeOfParamsHasAnEffect(t *testing.T) {
 		{name: "another paramRef", do: edit(func(s *v1alpha1.WebhookPolicySpec) { s.Bindings[0].ParamRef.Name = "second" }), wantBad: true},
 		{name: "params are deleted", do: remove(second), wantReady: "ParamsNotFound: every matching request is denied, because ResourceQuota " +
 			namespace + "/second does not exist at spec.bindings[0].paramRef: create it, or set parameterNotFoundAction: Allow"},
-		{name: "params are created again", do: create(again), wantGood: true, wantReady: "Enforced: enforced: requests that fail a validation are denied"},
+		{
+			name:      "params are created again",
+			do:        create(again),
+			wantGood:  true,
+			wantReady: "Enforced: enforced: requests that fail a validation are denied",
+		},
 		{name: "params change", do: func() {
 			again.Labels["verdict"] = bad
 			must(t, c.Update(t.Context(), again))
@@ -64,7 +69,11 @@ func TestEachChangeOfParamsHasAnEffect(t *testing.T) {
 		{name: "a binding without effect", do: acts(admissionregistrationv1.Audit), wantGood: true, wantBad: true},
 		{name: "the binding denies again", do: acts(admissionregistrationv1.Deny), wantBad: true},
 		{name: "the policy is deleted", do: func() { c.remove(t, "changes") }, wantGood: true, wantBad: true},
-		{name: "the policy is created again", do: func() { c.apply(t, newPolicy("changes", namespace, readingParams(namespace, "first"))) }, wantGood: true},
+		{
+			name:     "the policy is created again",
+			do:       func() { c.apply(t, newPolicy("changes", namespace, readingParams(namespace, "first"))) },
+			wantGood: true,
+		},
 	} {
 		step.do()
 		for verdict, want := range map[string]bool{good: step.wantGood, bad: step.wantBad} {

@@ -116,7 +116,9 @@ func TestPrinterColumns(t *testing.T) {
 		},
 		"wide": {
 			args: []string{"columns-good", "-o", "wide"},
-			want: `^NAME +ACTIONS +READY +REASON +VIOLATIONS +AGE +FAILURE-POLICY +WEBHOOK +MESSAGE\ncolumns-good +Deny,Audit +True +Enforced +\d+s +Fail +ostiary-validate-\S+ +enforced: requests that fail a validation are denied and are recorded in the audit log\n$`,
+			want: `^NAME +ACTIONS +READY +REASON +VIOLATIONS +AGE +FAILURE-POLICY +WEBHOOK +MESSAGE\ncolumns-good +Deny,Audit ` +
+				`+True +Enforced +\d+s +Fail +ostiary-validate-\S+ +enforced: requests that fail a validation are denied and are ` +
+				`recorded in the audit log\n$`,
 		},
 	}
 	for name, tt := range tests {

@@ -177,7 +177,8 @@ func scaledPod(i int) client.Object {
 func scaledPolicies() (out []*v1alpha1.WebhookPolicy) {
 	for i := range scalePolicies {
 		p := newPolicy(fmt.Sprintf("scaled-%02d", i), "",
-			saying(fmt.Sprintf(`!has(object.metadata.labels) || !("number" in object.metadata.labels) || object.metadata.labels.number != "%d"`, i/2)))
+			saying(fmt.Sprintf(`!has(object.metadata.labels) || !("number" in object.metadata.labels) || `+
+				`object.metadata.labels.number != "%d"`, i/2)))
 		p.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"audit": "scale"}}
 		p.Spec.MatchConstraints.ResourceRules[0].Resources = []string{[]string{"configmaps", "pods"}[i%2]}
 		out = append(out, p)

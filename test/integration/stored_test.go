@@ -49,7 +49,8 @@ func storedKinds() []string {
 		"apiVersion: v1\nkind: ResourceQuota\n" + metadata + "spec: {hard: {secrets: '100'}}",
 		"apiVersion: v1\nkind: PodTemplate\n" + metadata + "template: {spec: {containers: [{name: c, image: i}]}}",
 		"apiVersion: apps/v1\nkind: Deployment\n" + metadata +
-			"spec: {paused: true, replicas: 0, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}",
+			"spec: {paused: true, replicas: 0, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: " +
+			"{containers: [{name: c, image: i}]}}}",
 		"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n" + metadata,
 		"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n" + metadata + "spec: {podSelector: {}}",
 		"apiVersion: policy/v1\nkind: PodDisruptionBudget\n" + metadata + "spec: {maxUnavailable: 1}",

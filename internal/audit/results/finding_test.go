@@ -47,7 +47,8 @@ func TestReadReport(t *testing.T) {
 	}
 	want := ReadReport{
 		Findings: []Finding{
-			of("ValidatingAdmissionPolicy/p", "object-0000", "ReplicaSet/web", "error"), of("ValidatingAdmissionPolicy/p", "object-0001", "", "error"),
+			of("ValidatingAdmissionPolicy/p", "object-0000", "ReplicaSet/web", "error"),
+			of("ValidatingAdmissionPolicy/p", "object-0001", "", "error"),
 			of("p", "object-0000", "ReplicaSet/web", "fail"), of("p", "object-0001", "", "fail"),
 		},
 		Skipped: map[string]string{"q": "it reads request.userInfo"}, Omitted: 2, Written: written,

@@ -38,13 +38,34 @@ func TestGolden(t *testing.T) {
 		args       []string
 		wantStatus int
 	}{
-		"create":  {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml"}, wantStatus: output.StatusFindings},
-		"all":     {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--all"}, wantStatus: output.StatusFindings},
-		"update":  {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--old", "testdata/old.yaml"}, wantStatus: output.StatusFindings},
-		"delete":  {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--delete"}, wantStatus: output.StatusOK},
-		"json":    {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "-o", "json"}, wantStatus: output.StatusFindings},
-		"summary": {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--summary"}, wantStatus: output.StatusFindings},
-		"yaml":    {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "-o", "yaml"}, wantStatus: output.StatusFindings},
+		"create": {
+			args:       []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml"},
+			wantStatus: output.StatusFindings,
+		},
+		"all": {
+			args:       []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--all"},
+			wantStatus: output.StatusFindings,
+		},
+		"update": {
+			args:       []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--old", "testdata/old.yaml"},
+			wantStatus: output.StatusFindings,
+		},
+		"delete": {
+			args:       []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--delete"},
+			wantStatus: output.StatusOK,
+		},
+		"json": {
+			args:       []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "-o", "json"},
+			wantStatus: output.StatusFindings,
+		},
+		"summary": {
+			args:       []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--summary"},
+			wantStatus: output.StatusFindings,
+		},
+		"yaml": {
+			args:       []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "-o", "yaml"},
+			wantStatus: output.StatusFindings,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -81,10 +102,26 @@ func TestInvalidInput(t *testing.T) {
 	tests := map[string]struct {
 		stdin, want string
 	}{
-		"no policy":              {"{apiVersion: v1, kind: Pod, metadata: {name: a}}", "-: there is no WebhookPolicy: name its file with -f"},
-		"a kind of another case": {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, validations: [{expression: 'true'}]}}\n---\n{apiVersion: v1, kind: pod}", "stdin:3:18: kind: the kind pod in v1 is not known, did you mean kind: Pod?"},
-		"no object":              {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, validations: [{expression: 'true'}]}}", "there is no object to evaluate: name its file with -f"},
-		"a faulty policy":        {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {nothing: 1}}", "stdin:1:95: spec.nothing: WebhookPolicy has no such field: correct or remove it"},
+		"no policy": {
+			stdin: "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+			want:  "-: there is no WebhookPolicy: name its file with -f",
+		},
+		"a kind of another case": {
+			stdin: "{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: " +
+				"{matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: " +
+				"[CREATE]}]}, validations: [{expression: 'true'}]}}\n---\n{apiVersion: v1, kind: pod}",
+			want: "stdin:3:18: kind: the kind pod in v1 is not known, did you mean kind: Pod?",
+		},
+		"no object": {
+			stdin: "{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: " +
+				"{matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: " +
+				"[CREATE]}]}, validations: [{expression: 'true'}]}}",
+			want: "there is no object to evaluate: name its file with -f",
+		},
+		"a faulty policy": {
+			stdin: "{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {nothing: 1}}",
+			want:  "stdin:1:95: spec.nothing: WebhookPolicy has no such field: correct or remove it",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -114,13 +151,35 @@ items:
 		wantErrOut string
 		wantErr    string
 	}{
-		"items without kind":    {objects: "{apiVersion: apps/v1, kind: DeploymentList, items: [{metadata: {name: a}}]}", wantOut: "Deployment a team deny", wantErr: "1 object, 1 policy: 1 object denied, 0 errors"},
-		"the kind is readable":  {objects: "{apiVersion: v1, kind: PodList, items: [{metadata: {name: a}}]}", wantErrOut: "1 object, 1 policy: 0 objects denied, 0 errors\n"},
-		"items of other kinds":  {objects: "{apiVersion: apps/v1, kind: DeploymentList, items: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]}", wantOut: "ConfigMap a team deny", wantErr: "1 object, 1 policy: 1 object denied, 0 errors"},
-		"a list in a list":      {objects: "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]}]}", wantOut: "ConfigMap a team deny", wantErr: "1 object, 1 policy: 1 object denied, 0 errors"},
-		"kinds without a match": {objects: "{apiVersion: x.y/v1, kind: Z, metadata: {name: z}}\n---\n{apiVersion: extensions/v1beta1, kind: Deployment, metadata: {name: a}}", wantErrOut: "not evaluated, because no policy names their API groups: Z z, Deployment a\n0 objects, 1 policy: 0 objects denied, 0 errors\n"},
+		"items without kind": {
+			objects: "{apiVersion: apps/v1, kind: DeploymentList, items: [{metadata: {name: a}}]}",
+			wantOut: "Deployment a team deny",
+			wantErr: "1 object, 1 policy: 1 object denied, 0 errors",
+		},
+		"the kind is readable": {
+			objects:    "{apiVersion: v1, kind: PodList, items: [{metadata: {name: a}}]}",
+			wantErrOut: "1 object, 1 policy: 0 objects denied, 0 errors\n",
+		},
+		"items of other kinds": {
+			objects: "{apiVersion: apps/v1, kind: DeploymentList, items: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]}",
+			wantOut: "ConfigMap a team deny",
+			wantErr: "1 object, 1 policy: 1 object denied, 0 errors",
+		},
+		"a list in a list": {
+			objects: "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: " +
+				"ConfigMap, metadata: {name: a}}]}]}",
+			wantOut: "ConfigMap a team deny",
+			wantErr: "1 object, 1 policy: 1 object denied, 0 errors",
+		},
+		"kinds without a match": {
+			objects: "{apiVersion: x.y/v1, kind: Z, metadata: {name: z}}\n---\n" +
+				"{apiVersion: extensions/v1beta1, kind: Deployment, metadata: {name: a}}",
+			wantErrOut: "not evaluated, because no policy names their API groups: Z z, Deployment a\n" +
+				"0 objects, 1 policy: 0 objects denied, 0 errors\n",
+		},
 		"a wrong version": {
-			objects: "{apiVersion: apps/v1, kind: Pod, metadata: {name: a}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}", wantOut: "ConfigMap b team deny",
+			objects: "{apiVersion: apps/v1, kind: Pod, metadata: {name: a}}\n---\n" +
+				"{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}", wantOut: "ConfigMap b team deny",
 			wantErrOut: "skipping stdin:1:23: kind: the kind Pod in apps/v1 is not known, did you mean apiVersion: v1?\n",
 			wantErr:    "1 object, 1 policy: 1 object denied, 0 errors; the result is without what was skipped",
 		},
@@ -152,10 +211,13 @@ items:
 
 // TestActions has an audit finding with its message and in the totals, and as a denial.
 func TestActions(t *testing.T) {
-	const text = "{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, " +
-		"validations: [{expression: 'false', message: noted}], bindings: [{name: b, validationActions: [Audit]}]}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}}\n"
+	const text = "{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: " +
+		"{matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, " +
+		"validations: [{expression: 'false', message: noted}], bindings: [{name: b, validationActions: [Audit]}]}}\n---\n" +
+		"{apiVersion: v1, kind: Pod, metadata: {name: a}}\n"
 	out, errOut, err := run(t, text, "-f", "-")
-	if err != nil || !strings.Contains(out, "Pod a    p        audit      audited: noted") || errOut != "1 object, 1 policy: 0 objects denied, 0 errors, 1 audit finding\n" {
+	if err != nil || !strings.Contains(out, "Pod a    p        audit      audited: noted") ||
+		errOut != "1 object, 1 policy: 0 objects denied, 0 errors, 1 audit finding\n" {
 		t.Errorf("got %v\n%s%s", err, out, errOut)
 	}
 	out, _, err = run(t, text, "-f", "-", "--as-action", "Deny")
@@ -219,7 +281,9 @@ spec:
 `, i, i, i, i)
 	}
 	for i := range objects {
-		fmt.Fprintf(&out, "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: pod-%d\n  namespace: ns-%d\n  labels:\n    app: web\n    team: team-%d\nspec:\n  containers:\n  - name: a\n    image: example.com/web:%d\n    resources:\n      limits: {cpu: '1', memory: 1Gi}\n  - name: b\n    image: example.com/side:1\n", i, i%20, i%500, i)
+		fmt.Fprintf(&out, "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: pod-%d\n  namespace: ns-%d\n  labels:\n"+
+			"    app: web\n    team: team-%d\nspec:\n  containers:\n  - name: a\n    image: example.com/web:%d\n"+
+			"    resources:\n      limits: {cpu: '1', memory: 1Gi}\n  - name: b\n    image: example.com/side:1\n", i, i%20, i%500, i)
 	}
 	return out.String()
 }

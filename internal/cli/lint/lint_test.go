@@ -90,61 +90,85 @@ func TestLint(t *testing.T) {
 		},
 		"a value out of range": {
 			content: policyOf("a", `""`, "pods", good, "  timeoutSeconds: 300\n"), status: output.StatusFindings,
-			want: "policies.yaml:14:3: error: a: spec.timeoutSeconds: Invalid value: 300: spec.timeoutSeconds in body should be less than or equal to 30\n",
+			want: "policies.yaml:14:3: error: a: spec.timeoutSeconds: Invalid value: 300: spec.timeoutSeconds in body should " +
+				"be less than or equal to 30\n",
 		},
 		"a rule of the definition": {
 			content: policyOf("a", `""`, "pods", good, "  bindings:\n  - name: A\n"), status: output.StatusFindings,
-			want: "policies.yaml:15:5: error: a: spec.bindings[0].name: Invalid value: \"A\": write name with lower-case letters, digits and '-', beginning and ending with a letter or digit\n",
+			want: "policies.yaml:15:5: error: a: spec.bindings[0].name: Invalid value: \"A\": write name with lower-case " +
+				"letters, digits and '-', beginning and ending with a letter or digit\n",
 		},
 		"an invalid name": {
 			content: policyOf("A_b", `""`, "pods", good, ""), status: output.StatusFindings,
-			want: "policies.yaml:4:3: error: A_b: metadata.name: Invalid value: \"A_b\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')\n",
+			want: "policies.yaml:4:3: error: A_b: metadata.name: Invalid value: \"A_b\": a lowercase RFC 1123 subdomain must " +
+				"consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character " +
+				"(e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')\n",
 		},
 		"an expression that does not compile": {
 			content: policyOf("a", `""`, "pods", "object.", ""), status: output.StatusFindings,
-			want: "policies.yaml:13:5: error: a: spec.validations[0].expression: Invalid value: \"object.\": compilation failed: ERROR: <input>:1:8: Syntax error: no viable alternative at input '.'  | object.  | .......^\n",
+			want: "policies.yaml:13:5: error: a: spec.validations[0].expression: Invalid value: \"object.\": compilation " +
+				"failed: ERROR: <input>:1:8: Syntax error: no viable alternative at input '.'  | object.  | .......^\n",
 		},
 		"a risk": {
 			content: policyOf("a", `""`, "pods", good, "  timeoutSeconds: 30\n"), status: output.StatusFindings,
-			want: "policies.yaml:14:3: warning: a: spec.timeoutSeconds: requests wait up to 30 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less\n",
+			want: "policies.yaml:14:3: warning: a: spec.timeoutSeconds: requests wait up to 30 seconds while Ostiary does not " +
+				"answer, longer than many clients do; choose 10 or less\n",
 		},
 		"a resource that is not served": {
 			content: policyOf("a", "apps", "deployment", good, ""), status: output.StatusFindings,
-			want: "policies.yaml:10:19: warning: a: spec.matchConstraints.resourceRules[0].resources[0]: the API server does not serve \"deployment\" in these groups and versions, did you mean \"deployments\"?\n",
+			want: "policies.yaml:10:19: warning: a: spec.matchConstraints.resourceRules[0].resources[0]: the API server does " +
+				"not serve \"deployment\" in these groups and versions, did you mean \"deployments\"?\n",
 		},
 		"a field that does not exist": {
 			content: policyOf("a", "apps", "deployments", "object.spec.replicaz > 1", ""), status: output.StatusFindings,
 			want: "policies.yaml:13:5: warning: a: spec.validations[0].expression: Deployment has no field spec.replicaz, did you mean replicas?\n",
 		},
-		"a custom resource": {content: policyOf("a", "example.com", "widgets", "object.?spec.?size.orValue(0) > 1", widgets), want: "1 policy without findings\n"},
+		"a custom resource": {
+			content: policyOf("a", "example.com", "widgets", "object.?spec.?size.orValue(0) > 1", widgets),
+			want:    "1 policy without findings\n",
+		},
 		"an optional field of a custom resource": {
 			content: policyOf("a", "example.com", "widgets", "object.spec.size > 1", widgets), status: output.StatusFindings,
-			want: "policies.yaml:13:5: warning: a: spec.validations[0].expression: CREATE of widgets can fail with \"no such key: spec\": write object.?spec.?size.orValue(0)\n",
+			want: "policies.yaml:13:5: warning: a: spec.validations[0].expression: CREATE of widgets can fail with \"no such " +
+				"key: spec\": write object.?spec.?size.orValue(0)\n",
 		},
 		"a custom resource without its definition": {
 			content: policyOf("a", "example.com", "widgets", "object.spec.size > 1", ""), status: output.StatusFindings,
-			want: "policies.yaml:8:19: warning: a: spec.matchConstraints.resourceRules[0].apiGroups[0]: the API server has no group \"example.com\": correct it, unless it is still to be installed\n",
+			want: "policies.yaml:8:19: warning: a: spec.matchConstraints.resourceRules[0].apiGroups[0]: the API server has no " +
+				"group \"example.com\": correct it, unless it is still to be installed\n",
 		},
 		"a field that a custom resource does not have": {
 			content: policyOf("a", "example.com", "widgets", "object.spec.color == 'red'", widgets), status: output.StatusFindings,
 			want: "policies.yaml:13:5: warning: a: spec.validations[0].expression: Widget has no field spec.color\n",
 		},
 		"a function of a later version": {
-			content: policyOf("a", `""`, "pods", `"['a'].includes('a')"`, ""), args: []string{"--kubernetes-version", "1.36"}, status: output.StatusFindings,
-			want: "policies.yaml:13:5: warning: a: spec.validations[0].expression: Kubernetes 1.36 and before have no function includes(), and 1.37 has: use the operator in\n",
+			content: policyOf("a", `""`, "pods", `"['a'].includes('a')"`, ""), args: []string{"--kubernetes-version", "1.36"},
+			status: output.StatusFindings,
+			want: "policies.yaml:13:5: warning: a: spec.validations[0].expression: Kubernetes 1.36 and before have no " +
+				"function includes(), and 1.37 has: use the operator in\n",
 		},
 		"two policies, of which one cannot be read": {
-			content: policyOf("a", `""`, "pods", good, "  timeout: 5\n") + "---\n" + policyOf("b", `""`, "pods", good, "  timeoutSeconds: 30\n"), status: output.StatusFindings,
+			content: policyOf("a", `""`, "pods", good, "  timeout: 5\n") + "---\n" + policyOf("b", `""`, "pods", good,
+				"  timeoutSeconds: 30\n"), status: output.StatusFindings,
 			want: "policies.yaml:14:3: error: spec.timeout: WebhookPolicy has no such field: correct or remove it\n" +
-				"policies.yaml:29:3: warning: b: spec.timeoutSeconds: requests wait up to 30 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less\n",
+				"policies.yaml:29:3: warning: b: spec.timeoutSeconds: requests wait up to 30 seconds while Ostiary does not " +
+				"answer, longer than many clients do; choose 10 or less\n",
 		},
 		"no policy": {content: "{apiVersion: v1, kind: Pod}", status: output.StatusError},
-		"not YAML":  {content: "a: [", status: output.StatusFindings, want: "policies.yaml:2:1: error: invalid YAML: did not find expected node content\n"},
+		"not YAML": {
+			content: "a: [",
+			status:  output.StatusFindings,
+			want:    "policies.yaml:2:1: error: invalid YAML: did not find expected node content\n",
+		},
 		"equal names": {
 			content: policyOf("a", `""`, "pods", good, "---\n") + policyOf("a", `""`, "pods", good, ""), status: output.StatusFindings,
 			want: "policies.yaml:18:3: error: metadata.name: the policy \"a\" is also at policies.yaml:4:3: remove one of them\n",
 		},
-		"another flag": {content: policyOf("a", `""`, "pods", good, ""), args: []string{"--kubernetes-version", "1.2"}, status: output.StatusError},
+		"another flag": {
+			content: policyOf("a", `""`, "pods", good, ""),
+			args:    []string{"--kubernetes-version", "1.2"},
+			status:  output.StatusError,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := lint(t, tc.content, tc.args...)
@@ -269,11 +293,14 @@ cases:
 		tests string
 		want  []string
 	}{
-		"no test":                      {want: []string{denial, another}},
-		"a case that is allowed":       {tests: test("x", "Allow"), want: []string{another}},
-		"a case that is denied":        {tests: test("y", "Deny"), want: []string{denial, another}},
-		"a case that does not pass":    {tests: test("x", "Deny"), want: []string{denial, another}},
-		"a test that is not read":      {tests: "---\nkind: PolicyTest\napiVersion: test.ostiary.dev/v1alpha1\n", want: []string{denial, another}},
+		"no test":                   {want: []string{denial, another}},
+		"a case that is allowed":    {tests: test("x", "Allow"), want: []string{another}},
+		"a case that is denied":     {tests: test("y", "Deny"), want: []string{denial, another}},
+		"a case that does not pass": {tests: test("x", "Deny"), want: []string{denial, another}},
+		"a test that is not read": {
+			tests: "---\nkind: PolicyTest\napiVersion: test.ostiary.dev/v1alpha1\n",
+			want:  []string{denial, another},
+		},
 		"a test of a policy not there": {tests: strings.Replace(test("x", "Allow"), "[p]", "[q]", 1), want: []string{denial, another}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,26 +49,36 @@ allowed-teams: the API server has no kind Teams in example.com/v1
 		at      time.Time
 		want    string
 	}{
-		"without metrics": {at: now, want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ")},
+		"without metrics": {
+			at: now,
+			want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde", "NO      ", "-       ", "REQUIRED",
+				"-       ", "RATE", "-   "),
+		},
 		"with metrics": {
 			at: now, metrics: &metrics{denied: map[string]int{"require-team-label": 12}, expires: now.Add(48 * time.Hour)},
-			want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde, certificate expires in 2d", "NO      ", "0       ", "REQUIRED", "12      ", "RATE", "-   "),
+			want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde, certificate expires in 2d",
+				"NO      ", "0       ", "REQUIRED", "12      ", "RATE", "-   "),
 		},
 		"after its Leases have expired": {
 			at: now.Add(time.Hour), want: table("Ostiary in ostiary-system: 0 replicas, no leader\n\n"+
-				"No replica leads: the columns READY and REASON are what the last leader wrote, and can be wrong. See kubectl ostiary doctor", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ", "24h", "25h"),
+				"No replica leads: the columns READY and REASON are what the last leader wrote, and can be wrong. See kubectl "+
+				"ostiary doctor", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ", "24h", "25h"),
 		},
 		"without a token": {
 			at: now, why: errors.New("the context has no token"),
-			want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde", "NO      ", "n/a     ", "REQUIRED", "n/a     ", "RATE", "n/a ",
+			want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde", "NO      ", "n/a     ", "REQUIRED",
+				"n/a     ", "RATE", "n/a ",
 				"\nallowed-teams: ", "\nDENIED is not known: the context has no token\n\nallowed-teams: "),
 		},
 		"without leader election": {
-			at: now, change: withoutElection, want: table("Ostiary in ostiary-system: 1 of 1 replicas, without leader election", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   "),
+			at: now, change: withoutElection,
+			want: table("Ostiary in ostiary-system: 1 of 1 replicas, without leader election", "NO      ", "-       ",
+				"REQUIRED", "-       ", "RATE", "-   "),
 		},
 		"without leader election, ended": {
 			at: now.Add(time.Hour), change: withoutElection, want: table("Ostiary in ostiary-system: 0 of 1 replicas, without leader election\n\n"+
-				"No replica leads: the columns READY and REASON are what the last leader wrote, and can be wrong. See kubectl ostiary doctor", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ", "24h", "25h"),
+				"No replica leads: the columns READY and REASON are what the last leader wrote, and can be wrong. See kubectl "+
+				"ostiary doctor", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ", "24h", "25h"),
 		},
 		"without Ostiary": {
 			at: now, change: func(d *doctor.Dump) { d.Leases, d.Policies = []coordinationv1.Lease{}, nil },
@@ -107,7 +117,11 @@ func withoutElection(d *doctor.Dump) {
 	d.Leases = slices.DeleteFunc(d.Leases, func(l coordinationv1.Lease) bool { return l.Name == doctor.LeaderLease })
 	replicas := int32(1)
 	d.Deployments = []appsv1.Deployment{{
-		ObjectMeta: metav1.ObjectMeta{Name: "ostiary", Namespace: "ostiary-system", Labels: map[string]string{"app.kubernetes.io/name": "ostiary"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      "ostiary",
+			Namespace: "ostiary-system",
+			Labels:    map[string]string{"app.kubernetes.io/name": "ostiary"},
+		},
 		Spec: appsv1.DeploymentSpec{Replicas: &replicas, Template: corev1.PodTemplateSpec{
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Args: []string{"--leader-elect=false"}}}},
 		}},

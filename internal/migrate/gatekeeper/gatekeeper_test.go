@@ -111,34 +111,45 @@ func TestMatch(t *testing.T) {
 }
 
 func TestMutators(t *testing.T) {
-	const head = "apiVersion: mutations.gatekeeper.sh/v1\nkind: Assign\nmetadata: {name: a}\nspec:\n  applyTo: [{groups: [''], versions: [v1], kinds: [Pod]}]\n"
+	const head = "apiVersion: mutations.gatekeeper.sh/v1\nkind: Assign\nmetadata: {name: a}\nspec:\n" +
+		"  applyTo: [{groups: [''], versions: [v1], kinds: [Pod]}]\n"
 	const metadata = "apiVersion: mutations.gatekeeper.sh/v1\nkind: AssignMetadata\nmetadata: {name: a}\nspec:\n"
-	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}]\n"
-	const image = "apiVersion: mutations.gatekeeper.sh/v1alpha1\nkind: AssignImage\nmetadata: {name: a}\nspec:\n  applyTo: [{groups: [''], versions: [v1], kinds: [Pod]}]\n"
-	const set = "apiVersion: mutations.gatekeeper.sh/v1\nkind: ModifySet\nmetadata: {name: a}\nspec:\n  applyTo: [{groups: [''], versions: [v1], kinds: [Pod]}]\n"
-	const args = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [p, q, p]}, {name: b}]}\n"
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n" +
+		"  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}]\n"
+	const image = "apiVersion: mutations.gatekeeper.sh/v1alpha1\nkind: AssignImage\nmetadata: {name: a}\nspec:\n" +
+		"  applyTo: [{groups: [''], versions: [v1], kinds: [Pod]}]\n"
+	const set = "apiVersion: mutations.gatekeeper.sh/v1\nkind: ModifySet\nmetadata: {name: a}\nspec:\n" +
+		"  applyTo: [{groups: [''], versions: [v1], kinds: [Pod]}]\n"
+	const args = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\n" +
+		"spec: {containers: [{name: a, args: [p, q, p]}, {name: b}]}\n"
 	tests := map[string]struct{ mutator, object, want string }{
 		"images": {
 			mutator: image + "  location: 'spec.containers[name:*].image'\n  parameters: {assignDomain: registry.test, assignTag: ':1'}\n",
-			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: 'registry.test/a:1', imagePullPolicy: Never}, {name: b, image: 'registry.test/b:1'}]\n",
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n" +
+				"  containers: [{name: a, image: 'registry.test/a:1', imagePullPolicy: Never}, {name: b, image: 'registry.test/b:1'}]\n",
 		},
 		"the image of one element": {
 			mutator: image + "  location: 'spec.containers[name: b].image'\n  parameters: {assignPath: other}\n",
-			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: other}]\n",
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n" +
+				"  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: other}]\n",
 		},
 		"an image with a test": {
-			mutator: image + "  location: 'spec.containers[name:*].image'\n  parameters: {assignTag: ':1', pathTests: [{subPath: 'spec.containers[name:*].image', condition: MustNotExist}]}\n",
-			want:    pod,
+			mutator: image + "  location: 'spec.containers[name:*].image'\n  parameters: {assignTag: ':1', pathTests: " +
+				"[{subPath: 'spec.containers[name:*].image', condition: MustNotExist}]}\n",
+			want: pod,
 		},
 		"no image": {
-			mutator: image + "  location: 'spec.containers[name:*].image'\n  parameters: {assignDomain: registry.test, assignPath: app, assignTag: ':1'}\n",
-			object:  args,
-			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, image: 'registry.test/app:1', args: [p, q, p]}, {name: b, image: 'registry.test/app:1'}]}\n",
+			mutator: image + "  location: 'spec.containers[name:*].image'\n  parameters: {assignDomain: registry.test, " +
+				"assignPath: app, assignTag: ':1'}\n",
+			object: args,
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\n" +
+				"spec: {containers: [{name: a, image: 'registry.test/app:1', args: [p, q, p]}, {name: b, image: 'registry.test/app:1'}]}\n",
 		},
 		"values are added": {
 			mutator: set + "  location: 'spec.containers[name:*].args'\n  parameters: {values: {fromList: [q, r]}}\n",
 			object:  args,
-			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [p, q, p, r]}, {name: b, args: [q, r]}]}\n",
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\n" +
+				"spec: {containers: [{name: a, args: [p, q, p, r]}, {name: b, args: [q, r]}]}\n",
 		},
 		"values are removed": {
 			mutator: set + "  location: 'spec.containers[name:*].args'\n  parameters: {operation: prune, values: {fromList: [p, r]}}\n",
@@ -146,14 +157,19 @@ func TestMutators(t *testing.T) {
 			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [q]}, {name: b}]}\n",
 		},
 		"a set with a test": {
-			mutator: set + "  location: 'spec.containers[name:*].args'\n  parameters: {operation: merge, values: {fromList: [r]}, pathTests: [{subPath: 'spec.containers[name:*].args', condition: MustExist}]}\n",
-			object:  args,
-			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [p, q, p, r]}, {name: b}]}\n",
+			mutator: set + "  location: 'spec.containers[name:*].args'\n  parameters: {operation: merge, values: {fromList: " +
+				"[r]}, pathTests: [{subPath: 'spec.containers[name:*].args', condition: MustExist}]}\n",
+			object: args,
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\n" +
+				"spec: {containers: [{name: a, args: [p, q, p, r]}, {name: b}]}\n",
 		},
 		"a set in absent parents": {
-			mutator: set + "  location: 'spec.containers[name:*].securityContext.capabilities.drop'\n  parameters: {operation: merge, values: {fromList: [ALL]}}\n",
-			object:  args,
-			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: a, args: [p, q, p], securityContext: {capabilities: {drop: [ALL]}}}, {name: b, securityContext: {capabilities: {drop: [ALL]}}}]}\n",
+			mutator: set + "  location: 'spec.containers[name:*].securityContext.capabilities.drop'\n" +
+				"  parameters: {operation: merge, values: {fromList: [ALL]}}\n",
+			object: args,
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\n" +
+				"spec: {containers: [{name: a, args: [p, q, p], securityContext: {capabilities: {drop: [ALL]}}}, {name: b, " +
+				"securityContext: {capabilities: {drop: [ALL]}}}]}\n",
 		},
 		"a set of the object": {
 			mutator: set + "  location: spec.securityContext.supplementalGroups\n  parameters: {values: {fromList: [7, 8]}}\n",
@@ -163,7 +179,8 @@ func TestMutators(t *testing.T) {
 		"no set to remove from": {
 			mutator: set + "  location: spec.securityContext.supplementalGroups\n  parameters: {operation: prune, values: {fromList: [7]}}\n",
 			object:  args,
-			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {securityContext: {}, containers: [{name: a, args: [p, q, p]}, {name: b}]}\n",
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\n" +
+				"spec: {securityContext: {}, containers: [{name: a, args: [p, q, p]}, {name: b}]}\n",
 		},
 		"no elements": {
 			mutator: set + "  location: 'spec.initContainers[name:*].args'\n  parameters: {values: {fromList: [p]}}\n",
@@ -180,11 +197,14 @@ func TestMutators(t *testing.T) {
 		},
 		"all elements": {
 			mutator: head + "  location: 'spec.containers[name: *].imagePullPolicy'\n  parameters: {assign: {value: Always}}\n",
-			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Always}, {name: b, image: b, imagePullPolicy: Always}]\n",
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n" +
+				"  containers: [{name: a, image: a, imagePullPolicy: Always}, {name: b, image: b, imagePullPolicy: Always}]\n",
 		},
 		"elements without a value": {
-			mutator: head + "  location: 'spec.containers[name:*].imagePullPolicy'\n  parameters: {assign: {value: Always}, pathTests: [{subPath: 'spec.containers[name:*].imagePullPolicy', condition: MustNotExist}]}\n",
-			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b, imagePullPolicy: Always}]\n",
+			mutator: head + "  location: 'spec.containers[name:*].imagePullPolicy'\n" +
+				"  parameters: {assign: {value: Always}, pathTests: [{subPath: 'spec.containers[name:*].imagePullPolicy', condition: MustNotExist}]}\n",
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n" +
+				"  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b, imagePullPolicy: Always}]\n",
 		},
 		"no element": {
 			mutator: head + "  location: 'spec.initContainers[name:*].imagePullPolicy'\n  parameters: {assign: {value: Always}}\n",
@@ -192,30 +212,38 @@ func TestMutators(t *testing.T) {
 		},
 		"one element": {
 			mutator: head + "  location: 'spec.containers[name: b].imagePullPolicy'\n  parameters: {assign: {value: Always}}\n",
-			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b, imagePullPolicy: Always}]\n",
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n" +
+				"  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b, imagePullPolicy: Always}]\n",
 		},
 		"a new element": {
 			mutator: head + "  location: 'spec.containers[name: c].image'\n  parameters: {assign: {value: c}}\n",
-			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}, {name: c, image: c}]\n",
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n" +
+				"  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}, {name: c, image: c}]\n",
 		},
 		"a path that must exist": {
-			mutator: head + "  location: spec.securityContext.runAsNonRoot\n  parameters: {assign: {value: true}, pathTests: [{subPath: spec.securityContext, condition: MustExist}]}\n",
-			want:    pod,
+			mutator: head + "  location: spec.securityContext.runAsNonRoot\n  parameters: {assign: {value: true}, pathTests: " +
+				"[{subPath: spec.securityContext, condition: MustExist}]}\n",
+			want: pod,
 		},
 		"another kind": {
-			mutator: "apiVersion: mutations.gatekeeper.sh/v1\nkind: Assign\nmetadata: {name: a}\nspec:\n  applyTo: [{groups: [''], versions: [v1], kinds: [Service]}]\n  location: spec.x\n  parameters: {assign: {value: 9}}\n",
-			want:    pod,
+			mutator: "apiVersion: mutations.gatekeeper.sh/v1\nkind: Assign\nmetadata: {name: a}\nspec:\n" +
+				"  applyTo: [{groups: [''], versions: [v1], kinds: [Service]}]\n  location: spec.x\n  parameters: {assign: {value: 9}}\n",
+			want: pod,
 		},
 		"a label": {
 			mutator: metadata + "  location: metadata.labels.team\n  parameters: {assign: {value: shop}}\n",
-			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, labels: {team: shop}}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}]\n",
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, labels: {team: shop}}\nspec:\n" +
+				"  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}]\n",
 		},
 		"the namespace": {
-			mutator: metadata + "  location: 'metadata.annotations.\"example.com/ns\"'\n  parameters: {assign: {fromMetadata: {field: namespace}}}\n",
-			want:    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, annotations: {example.com/ns: shop}}\nspec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}]\n",
+			mutator: metadata + "  location: 'metadata.annotations.\"example.com/ns\"'\n" +
+				"  parameters: {assign: {fromMetadata: {field: namespace}}}\n",
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, annotations: {example.com/ns: shop}}\n" +
+				"spec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}]\n",
 		},
 		"a label that exists": {mutator: metadata + "  location: metadata.labels.team\n  parameters: {assign: {value: shop}}\n",
-			object: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, labels: {team: search}}\n", want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, labels: {team: search}}\n"},
+			object: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, labels: " +
+				"{team: search}}\n", want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, labels: {team: search}}\n"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -249,10 +277,12 @@ func TestAssignImage(t *testing.T) {
 	assigned := []string{"", "registry.test", "", "other/path", "", ":2"}
 	for i := 1; i < 8; i++ {
 		domain, path, tag := assigned[i&1], assigned[2+i>>1&1], assigned[4+i>>2&1]
-		engine := convertText(t, fmt.Sprintf("apiVersion: mutations.gatekeeper.sh/v1\nkind: AssignImage\nmetadata: {name: a}\nspec:\n  applyTo: [{groups: [''], versions: [v1], kinds: [Pod]}]\n"+
+		engine := convertText(t, fmt.Sprintf("apiVersion: mutations.gatekeeper.sh/v1\nkind: AssignImage\n"+
+			"metadata: {name: a}\nspec:\n  applyTo: [{groups: [''], versions: [v1], kinds: [Pod]}]\n"+
 			"  location: 'spec.containers[name:*].image'\n  parameters: {assignDomain: %q, assignPath: %q, assignTag: %q}\n", domain, path, tag))
 		for _, image := range images {
-			result := evaluate(t, engine, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: %q}]}\n", image))
+			result := evaluate(t, engine, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"+
+				"spec: {containers: [{name: a, image: %q}]}\n", image))
 			var got struct {
 				Spec struct{ Containers []struct{ Image string } }
 			}

@@ -42,16 +42,20 @@ func rules(group, resource string) string {
 
 func validatingText(spec, binding string) string {
 	return "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {name: p}\nspec:\n" + spec +
-		"---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {name: p.bound}\nspec: {policyName: p, " + binding + "}\n"
+		"---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\n" +
+		"metadata: {name: p.bound}\nspec: {policyName: p, " + binding + "}\n"
 }
 
 func mutatingText(spec string) string {
-	return "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy\nmetadata: {name: p}\nspec:\n  reinvocationPolicy: Never\n" + spec +
+	return "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy\nmetadata: {name: p}\nspec:\n" +
+		"  reinvocationPolicy: Never\n" + spec +
 		"---\napiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicyBinding\nmetadata: {name: p}\nspec: {policyName: p}\n"
 }
 
 func gatekeeperText(source, constraint string) string {
-	return "apiVersion: templates.gatekeeper.sh/v1\nkind: ConstraintTemplate\nmetadata: {name: k8steam}\nspec:\n  crd: {spec: {names: {kind: K8sTeam}, validation: {openAPIV3Schema: {type: object, properties: {team: {type: string, default: shop}, least: {type: integer}}}}}}\n" +
+	return "apiVersion: templates.gatekeeper.sh/v1\nkind: ConstraintTemplate\nmetadata: {name: k8steam}\nspec:\n" +
+		"  crd: {spec: {names: {kind: K8sTeam}, validation: {openAPIV3Schema: {type: object, properties: {team: {type: " +
+		"string, default: shop}, least: {type: integer}}}}}}\n" +
 		"  targets: [{target: admission.k8s.gatekeeper.sh, code: [{engine: K8sNativeValidation, source: " + source + "}]}]\n" +
 		"---\napiVersion: constraints.gatekeeper.sh/v1beta1\nkind: K8sTeam\nmetadata: {name: team}\nspec: " + constraint + "\n"
 }
@@ -115,7 +119,8 @@ func compared() map[string]struct {
 		"params": {source: validatingText(rules("",
 			"pods")+"  paramKind: {apiVersion: v1, kind: ConfigMap}\n"+
 			`  variables: [{name: team, expression: "object.metadata.?labels[?'team'].orValue('')"}]`+"\n"+
-			`  validations: [{expression: "variables.team in params.data.teams.split(',')", messageExpression: "'no team ' + variables.team"}]`+"\n"+`  auditAnnotations: [{key: team, valueExpression: "variables.team"}]`+"\n",
+			`  validations: [{expression: "variables.team in params.data.teams.split(',')", messageExpression: "'no team ' + `+
+			`variables.team"}]`+"\n"+`  auditAnnotations: [{key: team, valueExpression: "variables.team"}]`+"\n",
 			"validationActions: [Deny, Audit], paramRef: {name: teams, namespace: shop, parameterNotFoundAction: Deny}"), total: 6},
 		"absent params": {
 			source: validatingText(rules("", "pods")+"  paramKind: {apiVersion: v1, kind: ConfigMap}\n"+team,
@@ -124,17 +129,21 @@ func compared() map[string]struct {
 		},
 		"a configuration": {
 			source: mutatingText(rules("",
-				"pods") + `  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{metadata: Object.metadata{labels: {'seen': object.metadata.name}}}"}}]` + "\n"),
+				"pods") + `  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{metadata: ` +
+				`Object.metadata{labels: {'seen': object.metadata.name}}}"}}]` + "\n"),
 			total: 6,
 		},
 		"JSON patches": {
 			source: mutatingText(rules("",
-				"pods") + `  mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'add', path: '/spec/hostPID', value: true}, JSONPatch{op: 'add', path: '/spec/containers/-', value: Object.spec.containers{name: 'log', image: 'log'}}]"}}]` + "\n"),
+				"pods") + `  mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'add', path: ` +
+				`'/spec/hostPID', value: true}, JSONPatch{op: 'add', path: '/spec/containers/-', value: ` +
+				`Object.spec.containers{name: 'log', image: 'log'}}]"}}]` + "\n"),
 			total: 6,
 		},
 		"a failed patch": {
 			source: mutatingText(rules("",
-				"pods") + `  mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'remove', path: '/spec/hostNetwork'}]"}}]` + "\n"),
+				"pods") + `  mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'remove', path: ` +
+				`'/spec/hostNetwork'}]"}}]` + "\n"),
 			total: 6,
 		},
 		"Kyverno": {source: kyvernoHead + "  validationActions: [Deny]\n" + rules("", "pods") + team, total: 6},
@@ -144,11 +153,15 @@ func compared() map[string]struct {
 			total: 4,
 		},
 		"Kyverno's mutation": {source: strings.Replace(kyvernoHead, "Validating", "Mutating", 1) + rules("", "pods") +
-			`  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{spec: Object.spec{dnsPolicy: 'None'}}"}}]` + "\n", total: 6},
-		"Gatekeeper": {source: gatekeeperText(`{variables: [{name: team, expression: "variables.anyObject.metadata.?labels[?'team'].orValue('')"}], validations: [{expression: "variables.team == variables.params.team", messageExpression: "'no team ' + variables.team"}]}`,
+			`  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{spec: ` +
+			`Object.spec{dnsPolicy: 'None'}}"}}]` + "\n", total: 6},
+		"Gatekeeper": {source: gatekeeperText(`{variables: [{name: team, expression: `+
+			`"variables.anyObject.metadata.?labels[?'team'].orValue('')"}], validations: [{expression: "variables.team == `+
+			`variables.params.team", messageExpression: "'no team ' + variables.team"}]}`,
 			"{match: {kinds: [{apiGroups: [''], kinds: [Pod]}], excludedNamespaces: ['kube-*']}, parameters: {least: 1}}"), total: 6},
 		"Gatekeeper's matching": {source: gatekeeperText(`{validations: [{expression: "false", message: "no\n  team"}]}`,
-			"{enforcementAction: warn, match: {namespaces: [sho*], name: '*d', scope: Namespaced, labelSelector: {matchExpressions: [{key: team, operator: Exists}]}, namespaceSelector: {matchLabels: {tier: prod}}}}"), total: 4},
+			"{enforcementAction: warn, match: {namespaces: [sho*], name: '*d', scope: Namespaced, labelSelector: "+
+				"{matchExpressions: [{key: team, operator: Exists}]}, namespaceSelector: {matchLabels: {tier: prod}}}}"), total: 4},
 	}
 }
 
@@ -175,24 +188,30 @@ func TestObjectsDiffer(t *testing.T) {
 			change: func(s *v1alpha1.WebhookPolicySpec) { s.Validations[0].Expression = "object.metadata.name == 'bad'" },
 			want: []Difference{
 				{Assertion: "CREATE Pod shop/good",
-					Text: "the source allows it, and the result denies it with 422 Invalid: set the team; audits validation 0 for [Deny Audit]: set the team",
+					Text: "the source allows it, and the result denies it with 422 Invalid: set the team; audits validation 0 for " +
+						"[Deny Audit]: set the team",
 					Why: []string{
 						`p spec.validations[0].expression: object.metadata.name == 'bad' is false, with object.metadata.name = "good"`,
 					}},
 				{Assertion: "CREATE Pod shop/bad",
-					Text: "the source denies it with 422 Invalid: set the team; audits validation 0 for [Deny Audit]: set the team, and the result allows it",
-					Why:  []string{"p spec.validations[0].expression is true"}},
+					Text: "the source denies it with 422 Invalid: set the team; audits validation 0 for [Deny Audit]: set the team, " +
+						"and the result allows it",
+					Why: []string{"p spec.validations[0].expression is true"}},
 			}},
 		"an action": {source: team, change: func(s *v1alpha1.WebhookPolicySpec) {
 			s.Bindings[0].ValidationActions = s.Bindings[0].ValidationActions[1:]
 		}, want: []Difference{
 			{Assertion: "CREATE Pod shop/bad",
-				Text: "the source denies it with 422 Invalid: set the team; audits validation 0 for [Deny Audit]: set the team, and the result allows it; audits validation 0 for [Audit]: set the team",
+				Text: "the source denies it with 422 Invalid: set the team; audits validation 0 for [Deny Audit]: set the team, " +
+					"and the result allows it; audits validation 0 for [Audit]: set the team",
 				Why: []string{
-					`p spec.validations[0].expression: object.metadata.?labels[?'team'].orValue('') == 'shop' is false, with object.metadata.?labels[?"team"].orValue("") = "other"`,
+					`p spec.validations[0].expression: object.metadata.?labels[?'team'].orValue('') == 'shop' is false, with ` +
+						`object.metadata.?labels[?"team"].orValue("") = "other"`,
 				}},
 		}},
-		"an exempt namespace": {source: validatingText("  matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\n  validations: [{expression: 'object.metadata.name != \"system\"', message: denied}]\n", "validationActions: [Deny]"),
+		"an exempt namespace": {source: validatingText("  matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: "+
+			"[v1], resources: [pods], operations: [CREATE]}]}\n  validations: [{expression: 'object.metadata.name != "+
+			"\"system\"', message: denied}]\n", "validationActions: [Deny]"),
 			want: []Difference{
 				{
 					Assertion: "CREATE Pod kube-system/system",
@@ -205,7 +224,8 @@ func TestObjectsDiffer(t *testing.T) {
 		}, want: []Difference{
 			{
 				Assertion: "CREATE Pod shop/bad",
-				Text:      `the source allows it; changes {"metadata":{"labels":{"seen":"bad"}}}, and the result allows it; changes {"metadata":{"labels":{"seen":"good"}}}`,
+				Text: `the source allows it; changes {"metadata":{"labels":{"seen":"bad"}}}, and the result allows it; ` +
+					`changes {"metadata":{"labels":{"seen":"good"}}}`,
 			},
 		}},
 	}
@@ -261,8 +281,9 @@ func TestObjectsSkipped(t *testing.T) {
 			want: "spec.matchConditions[0].expression reads namespaceObject, which only Kyverno has there",
 		},
 		"not written in CEL": {
-			source: "apiVersion: mutations.gatekeeper.sh/v1\nkind: AssignMetadata\nmetadata: {name: a}\nspec: {location: metadata.labels.a, parameters: {assign: {value: b}}}\n",
-			want:   "only sources in CEL are compared",
+			source: "apiVersion: mutations.gatekeeper.sh/v1\nkind: AssignMetadata\nmetadata: {name: a}\n" +
+				"spec: {location: metadata.labels.a, parameters: {assign: {value: b}}}\n",
+			want: "only sources in CEL are compared",
 		},
 	}
 	for name, tt := range tests {

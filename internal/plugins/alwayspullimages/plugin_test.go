@@ -19,8 +19,9 @@ func TestPullPolicies(t *testing.T) {
 		field, want       string
 	}{
 		"none, Never and IfNotPresent": {spec: spec,
-			object: "{containers: [{name: a, image: x}, {name: b, image: yy, imagePullPolicy: Never}], initContainers: [{name: c, image: z, imagePullPolicy: IfNotPresent}]}",
-			field:  "containers", want: `[{"image":"x","imagePullPolicy":"Always","name":"a"},{"image":"yy","imagePullPolicy":"Always","name":"b"}]`},
+			object: "{containers: [{name: a, image: x}, {name: b, image: yy, imagePullPolicy: Never}], initContainers: [{name: " +
+				"c, image: z, imagePullPolicy: IfNotPresent}]}",
+			field: "containers", want: `[{"image":"x","imagePullPolicy":"Always","name":"a"},{"image":"yy","imagePullPolicy":"Always","name":"b"}]`},
 		"init containers": {spec: spec, object: "{initContainers: [{name: c, image: z, imagePullPolicy: IfNotPresent}]}",
 			field: "initContainers", want: `[{"image":"z","imagePullPolicy":"Always","name":"c"}]`},
 		"image volumes": {spec: spec, object: "{volumes: [{name: v, image: {reference: r, pullPolicy: Never}}, {name: w, emptyDir: {}}]}",
@@ -42,9 +43,12 @@ func TestPullPolicies(t *testing.T) {
 			object: "{ephemeralContainers: [{name: a, image: yy, imagePullPolicy: Never}]}", oldObject: "{}",
 			field: "ephemeralContainers", want: `[{"image":"yy","imagePullPolicy":"Always","name":"a"}]`},
 		"debugging, beside older containers": {spec: withDebug, subresource: "ephemeralcontainers", operation: admissionv1.Update,
-			object:    "{containers: [{name: a, image: x, imagePullPolicy: Never}], ephemeralContainers: [{name: b, image: x, imagePullPolicy: Never}, {name: c, image: yy}]}",
-			oldObject: "{containers: [{name: a, image: x, imagePullPolicy: Never}], ephemeralContainers: [{name: b, image: x, imagePullPolicy: Never}]}",
-			field:     "ephemeralContainers", want: `[{"image":"x","imagePullPolicy":"Never","name":"b"},{"image":"yy","imagePullPolicy":"Always","name":"c"}]`},
+			object: "{containers: [{name: a, image: x, imagePullPolicy: Never}], ephemeralContainers: [{name: b, image: x, " +
+				"imagePullPolicy: Never}, {name: c, image: yy}]}",
+			oldObject: "{containers: [{name: a, image: x, imagePullPolicy: Never}], ephemeralContainers: [{name: b, image: x, " +
+				"imagePullPolicy: Never}]}",
+			field: "ephemeralContainers", want: `[{"image":"x","imagePullPolicy":"Never","name":"b"},{"image":"yy",` +
+				`"imagePullPolicy":"Always","name":"c"}]`},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -64,10 +68,12 @@ func TestPullPolicies(t *testing.T) {
 func TestChangedBack(t *testing.T) {
 	got := plugintest.Ask(t, "plugin: {name: AlwaysPullImages}", plugintest.Request{
 		ChangedBack: true,
-		Object:      plugintest.Pod("{containers: [{name: a, image: x, imagePullPolicy: Never}, {name: b, image: yy, imagePullPolicy: Always}, {name: c, image: z}]}"),
+		Object: plugintest.Pod("{containers: [{name: a, image: x, imagePullPolicy: Never}, {name: b, image: yy, " +
+			"imagePullPolicy: Always}, {name: c, image: z}]}"),
 	}, policy.Environment{})
 	const want = `pods "web" is forbidden: spec.containers[0].imagePullPolicy: Unsupported value: "Never": supported values: "Always"` + "\n" +
-		`WebhookPolicy 'p' denied request: pods "web" is forbidden: spec.containers[2].imagePullPolicy: Unsupported value: "": supported values: "Always"`
+		`WebhookPolicy 'p' denied request: pods "web" is forbidden: spec.containers[2].imagePullPolicy: Unsupported value: ` +
+		`"": supported values: "Always"`
 	if got.Code != 403 || got.Reason != "Forbidden" || got.Message != want {
 		t.Errorf("%d %s: %s", got.Code, got.Reason, got.Message)
 	}

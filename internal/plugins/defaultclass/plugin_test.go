@@ -11,7 +11,8 @@ import (
 )
 
 func class(kind, name, created, annotation string) string {
-	return fmt.Sprintf("{kind: %s, metadata: {name: %s, creationTimestamp: '2030-01-01T%s:00Z', annotations: {%s: 'true'}}}", kind, name, created, annotation)
+	return fmt.Sprintf("{kind: %s, metadata: {name: %s, creationTimestamp: '2030-01-01T%s:00Z', annotations: "+
+		"{%s: 'true'}}}", kind, name, created, annotation)
 }
 
 func TestClasses(t *testing.T) {
@@ -83,7 +84,8 @@ func TestClasses(t *testing.T) {
 		"one that does not exist": {
 			plugin:      claims,
 			annotations: map[string]string{"admission.ostiary.dev/default-storage-class": "slow"},
-			refused:     `persistentvolumeclaims "web" is forbidden: the annotation admission.ostiary.dev/default-storage-class of namespace shop names the StorageClass "slow", which does not exist`,
+			refused: `persistentvolumeclaims "web" is forbidden: the annotation ` +
+				`admission.ostiary.dev/default-storage-class of namespace shop names the StorageClass "slow", which does not exist`,
 		},
 		"classes are not known": {
 			plugin:  claims,

@@ -42,8 +42,10 @@ func TestSeconds(t *testing.T) {
 		"for everything": {config: fast, list: `{"operator":"Exists"}`, want: `{"operator":"Exists"}`},
 		"of a DaemonSet": {
 			config: fast,
-			list:   `{"effect":"NoExecute","key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute","key":"node.kubernetes.io/unreachable","operator":"Exists"}`,
-			want:   `{"effect":"NoExecute","key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute","key":"node.kubernetes.io/unreachable","operator":"Exists"}`,
+			list: `{"effect":"NoExecute","key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute",` +
+				`"key":"node.kubernetes.io/unreachable","operator":"Exists"}`,
+			want: `{"effect":"NoExecute","key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute",` +
+				`"key":"node.kubernetes.io/unreachable","operator":"Exists"}`,
 		},
 		"other seconds of the API server": {
 			config: "{apiServerSeconds: 700, defaultNotReadyTolerationSeconds: 30}",

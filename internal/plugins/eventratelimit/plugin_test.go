@@ -143,7 +143,8 @@ func TestConfig(t *testing.T) {
 	const at = "spec.plugin.config."
 	tests := map[string]struct{ config, want string }{
 		"the native file": {
-			config: "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 1, cacheSize: -1}]}",
+			config: "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: " +
+				"1, burst: 1, cacheSize: -1}]}",
 		},
 		"none": {
 			config: "{}",
@@ -151,7 +152,8 @@ func TestConfig(t *testing.T) {
 		},
 		"another version": {
 			config: "{apiVersion: eventratelimit.admission.k8s.io/v2, limits: [{type: Server, qps: 1, burst: 1}]}",
-			want:   at + `apiVersion: Unsupported value: "eventratelimit.admission.k8s.io/v2": supported values: "eventratelimit.admission.k8s.io/v1alpha1"`,
+			want: at + `apiVersion: Unsupported value: "eventratelimit.admission.k8s.io/v2": supported values: ` +
+				`"eventratelimit.admission.k8s.io/v1alpha1"`,
 		},
 		"another type": {
 			config: "{limits: [{type: server, qps: 1, burst: 1}]}",
@@ -166,7 +168,8 @@ func TestConfig(t *testing.T) {
 			want:   at + "limits[0].qps: Invalid value: -1: must be positive: it is how many events may come in a second",
 		},
 		"too many buckets": {config: "{limits: [{type: User, qps: 1, burst: 1}, {type: User, qps: 1, burst: 1, cacheSize: 70000}]}",
-			want: at + "limits[1].cacheSize: Invalid value: 70000: choose between 1 and 65536, or leave it out for 4096: every bucket takes memory on every replica"},
+			want: at + "limits[1].cacheSize: Invalid value: 70000: choose between 1 and 65536, or leave it out for 4096: every " +
+				"bucket takes memory on every replica"},
 		"too many limits": {
 			config: "{limits: [" + strings.Repeat("{type: User, qps: 1, burst: 1},", 17) + "]}",
 			want:   at + "limits: Too many: 17: must have at most 16 items",
@@ -198,12 +201,15 @@ func TestAskedFor(t *testing.T) {
 	const config = "plugin: {name: EventRateLimit, config: {limits: [{type: Server, qps: 1, burst: 1}]}}\n"
 	tests := map[string]struct{ spec, want string }{
 		"it says so": {spec: config + "allowCriticalResources: true"},
-		"it does not": {spec: config, want: "spec.allowCriticalResources: Required value: set it to true: the plugin EventRateLimit is for events, " +
+		"it does not": {spec: config, want: "spec.allowCriticalResources: Required value: set it to true: the plugin " +
+			"EventRateLimit is for events, " +
 			"to which policies do not apply by default, so that a broken policy cannot lock the cluster"},
 		"another plugin says so": {spec: "plugin: {name: AlwaysPullImages}\nallowCriticalResources: true",
-			want: "spec.allowCriticalResources: Forbidden: remove it, or name a critical resource with its API group in matchConstraints.resourceRules: wildcards do not apply to critical resources"},
+			want: "spec.allowCriticalResources: Forbidden: remove it, or name a critical resource with its API group in " +
+				"matchConstraints.resourceRules: wildcards do not apply to critical resources"},
 		"one for everything, with events": {
-			spec: "plugin: {name: AlwaysDeny}\nallowCriticalResources: true\nmatchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [events], operations: [CREATE]}]}",
+			spec: "plugin: {name: AlwaysDeny}\nallowCriticalResources: true\n" +
+				"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [events], operations: [CREATE]}]}",
 		},
 	}
 	for name, tc := range tests {

@@ -9,10 +9,11 @@ import (
 
 func TestResources(t *testing.T) {
 	const (
-		one, two = `{"effect":"NoSchedule","key":"example.com/device-ek","operator":"Exists"}`, `{"effect":"NoSchedule","key":"example.com/device-do","operator":"Exists"}`
-		foo      = `{"effect":"NoSchedule","key":"foo","operator":"Equal","value":"bar"}`
-		asksOne  = "containers: [{resources: {requests: {cpu: 1}}}, {resources: {requests: {example.com/device-ek: 1}}}], "
-		asksTwo  = "initContainers: [{resources: {requests: {example.com/device-do: 2}}}], "
+		one, two = `{"effect":"NoSchedule","key":"example.com/device-ek",` +
+			`"operator":"Exists"}`, `{"effect":"NoSchedule","key":"example.com/device-do","operator":"Exists"}`
+		foo     = `{"effect":"NoSchedule","key":"foo","operator":"Equal","value":"bar"}`
+		asksOne = "containers: [{resources: {requests: {cpu: 1}}}, {resources: {requests: {example.com/device-ek: 1}}}], "
+		asksTwo = "initContainers: [{resources: {requests: {example.com/device-do: 2}}}], "
 	)
 	tests := map[string]struct{ spec, want string }{
 		"no containers":             {},
@@ -36,7 +37,8 @@ func TestResources(t *testing.T) {
 			want: "[" + one + "]",
 		},
 		"Kubernetes' own are none": {
-			spec: "containers: [{resources: {requests: {kubernetes.io/a: 1, sub.kubernetes.io/b: 1, hugepages-2Mi: 1, requests.example.com/c: 1}}}], ",
+			spec: "containers: [{resources: {requests: {kubernetes.io/a: 1, sub.kubernetes.io/b: 1, hugepages-2Mi: 1, " +
+				"requests.example.com/c: 1}}}], ",
 		},
 		"limits alone are no requests":    {spec: "containers: [{resources: {limits: {example.com/device-ek: 1}}}], "},
 		"a name that no quota could have": {spec: "containers: [{resources: {requests: {example.com/a/b: 1}}}], "},

@@ -20,19 +20,24 @@ func TestConfig(t *testing.T) {
 		"defaults": {settings: secret},
 		"none": {
 			settings: "",
-			want:     at + "kubeConfigSecret: Required value: name a Secret in Ostiary's namespace with the kubeconfig of the backend: {name: ostiary-image-policy, key: kubeconfig}",
+			want: at + "kubeConfigSecret: Required value: name a Secret in Ostiary's namespace with the kubeconfig of the " +
+				"backend: {name: ostiary-image-policy, key: kubeconfig}",
 		},
 		"the native file": {
 			settings: secret + "kubeConfigFile: /etc/kubeconfig",
-			want:     at + "kubeConfigFile: Forbidden: put what is in the file into a Secret in Ostiary's namespace, and name that in kubeConfigSecret: {name: ostiary-image-policy, key: kubeconfig}",
+			want: at + "kubeConfigFile: Forbidden: put what is in the file into a Secret in Ostiary's namespace, and name " +
+				"that in kubeConfigSecret: {name: ostiary-image-policy, key: kubeconfig}",
 		},
 		"wrong name": {
 			settings: "kubeConfigSecret: {name: a/b}",
-			want:     at + `kubeConfigSecret.name: Invalid value: "a/b": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
+			want: at + `kubeConfigSecret.name: Invalid value: "a/b": a lowercase RFC 1123 subdomain must consist of lower ` +
+				`case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. ` +
+				`'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
 		},
 		"wrong key": {
 			settings: "kubeConfigSecret: {name: a, key: a/b}",
-			want:     at + `kubeConfigSecret.key: Invalid value: "a/b": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')`,
+			want: at + `kubeConfigSecret.key: Invalid value: "a/b": a valid config key must consist of alphanumeric ` +
+				`characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')`,
 		},
 		"all within bounds": {settings: secret + "allowTTL: 1800, denyTTL: 1, retryBackoff: 300000, defaultAllow: true"},
 		"all off":           {settings: secret + "allowTTL: -1, denyTTL: -1, retryBackoff: -1"},

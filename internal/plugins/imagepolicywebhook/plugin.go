@@ -104,7 +104,9 @@ func (p *Plugin) Validate(ctx context.Context, call *pluginapi.Call) error {
 // questionOf returns the review of the native plugin: for the containers of the Pod, or
 // for its ephemeral containers if these change.
 func questionOf(call *pluginapi.Call, pod *corev1.Pod) *imagepolicyv1alpha1.ImageReview {
-	review := &imagepolicyv1alpha1.ImageReview{Spec: imagepolicyv1alpha1.ImageReviewSpec{Annotations: map[string]string{}, Namespace: call.GetNamespace()}}
+	review := &imagepolicyv1alpha1.ImageReview{
+		Spec: imagepolicyv1alpha1.ImageReviewSpec{Annotations: map[string]string{}, Namespace: call.GetNamespace()},
+	}
 	review.SetGroupVersionKind(imagepolicyv1alpha1.SchemeGroupVersion.WithKind("ImageReview"))
 	add := func(image string) {
 		review.Spec.Containers = append(review.Spec.Containers, imagepolicyv1alpha1.ImageReviewContainerSpec{Image: image})
@@ -129,7 +131,8 @@ func questionOf(call *pluginapi.Call, pod *corev1.Pod) *imagepolicyv1alpha1.Imag
 }
 
 // answer returns the answer of the backend, or a cached one to an equal review.
-func (p *Plugin) answer(ctx context.Context, call *pluginapi.Call, backend pluginapi.ImageBackend, review *imagepolicyv1alpha1.ImageReview) (imagepolicyv1alpha1.ImageReviewStatus, error) {
+func (p *Plugin) answer(ctx context.Context, call *pluginapi.Call, backend pluginapi.ImageBackend,
+	review *imagepolicyv1alpha1.ImageReview) (imagepolicyv1alpha1.ImageReviewStatus, error) {
 	question, err := json.Marshal(review.Spec)
 	if err != nil {
 		return imagepolicyv1alpha1.ImageReviewStatus{}, fmt.Errorf("writing the question: %w", err)
@@ -157,7 +160,8 @@ func (p *Plugin) answer(ctx context.Context, call *pluginapi.Call, backend plugi
 // ask sends a review with the retries of the native plugin. It ends before the deadline
 // of the request, so that there is time for a response. It yields its slot while it
 // waits.
-func (p *Plugin) ask(ctx context.Context, now time.Time, backend pluginapi.ImageBackend, review *imagepolicyv1alpha1.ImageReview) (status imagepolicyv1alpha1.ImageReviewStatus, err error) {
+func (p *Plugin) ask(ctx context.Context, now time.Time, backend pluginapi.ImageBackend,
+	review *imagepolicyv1alpha1.ImageReview) (status imagepolicyv1alpha1.ImageReviewStatus, err error) {
 	left := longest
 	if end, ok := ctx.Deadline(); ok {
 		left = min(left, end.Sub(now)*9/10)

@@ -25,9 +25,10 @@ type Plugin struct{}
 
 // Definition is the plugin's entry in the catalogue.
 func Definition() define.Definition {
-	return define.Plugin(v1alpha1.PluginOwnerReferencesPermissionEnforcement, func(define.None, *field.Path) (pluginapi.Plugin, field.ErrorList) {
-		return Plugin{}, nil
-	})
+	return define.Plugin(v1alpha1.PluginOwnerReferencesPermissionEnforcement,
+		func(define.None, *field.Path) (pluginapi.Plugin, field.ErrorList) {
+			return Plugin{}, nil
+		})
 }
 
 // Rules implements pluginapi.Plugin.
@@ -128,7 +129,8 @@ func blocks(ref metav1.OwnerReference) bool {
 func checkOwner(ctx context.Context, call *pluginapi.Call, ref *metav1.OwnerReference) error {
 	resources, err := resourcesOf(call, ref)
 	if err != nil {
-		return call.Forbid("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: %w", ref.APIVersion, ref.Kind, err)
+		return call.Forbid("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s "+
+			"Kind %s: %w", ref.APIVersion, ref.Kind, err)
 	}
 	for _, r := range resources {
 		question := authorizer.AttributesRecord{
@@ -141,7 +143,8 @@ func checkOwner(ctx context.Context, call *pluginapi.Call, ref *metav1.OwnerRefe
 		}
 		decision, reason, err := call.Authorizer.Authorize(ctx, question)
 		if decision != authorizer.DecisionAllow {
-			return call.Forbid("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %v, %v", reason, err)
+			return call.Forbid("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set "+
+				"finalizers on: %v, %v", reason, err)
 		}
 	}
 	return nil

@@ -65,11 +65,13 @@ func TestNodeSelectors(t *testing.T) {
 		},
 		"an annotation that cannot be read": {
 			annotation: new("infra"),
-			refused:    `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/node-selector of namespace shop is not a list of labels, as key=value joined by commas: `,
+			refused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/node-selector of namespace shop ` +
+				`is not a list of labels, as key=value joined by commas: `,
 		},
 		"an annotation with another operator": {
 			annotation: new("infra!=a"),
-			refused:    `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/node-selector of namespace shop is not a list of labels`,
+			refused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/node-selector of namespace shop ` +
+				`is not a list of labels`,
 		},
 		"updates are left alone": {
 			update:     true,

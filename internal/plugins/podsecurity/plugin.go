@@ -80,7 +80,8 @@ func byName(a, b schema.GroupVersionResource) int {
 func (p *Plugin) Conditions() []admissionregistrationv1.MatchCondition {
 	return []admissionregistrationv1.MatchCondition{{
 		Name: "changes-pod-security",
-		Expression: "request.operation != 'UPDATE' || request.resource.group != '' || !(request.resource.resource in ['pods', 'namespaces']) || " +
+		Expression: "request.operation != 'UPDATE' || request.resource.group != '' || !(request.resource.resource in " +
+			"['pods', 'namespaces']) || " +
 			"(request.resource.resource == 'pods' ? object.spec != oldObject.spec : " +
 			"(has(object.metadata.labels) ? object.metadata.labels : {}) != (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}))",
 	}}
@@ -112,13 +113,14 @@ func validateTemplates(ctx context.Context, a *admission.Admission, call *plugin
 		all = all[:maxTemplates]
 	}
 	for _, f := range all {
-		response := a.ValidatePodController(ctx, request{Call: call, convert: func(*pluginapi.Call, *unstructured.Unstructured) (runtime.Object, error) {
-			t, err := template(f.value)
-			if err != nil {
-				return nil, fmt.Errorf("%s is not a Pod template: %w", f.where, err)
-			}
-			return t, nil
-		}})
+		response := a.ValidatePodController(ctx,
+			request{Call: call, convert: func(*pluginapi.Call, *unstructured.Unstructured) (runtime.Object, error) {
+				t, err := template(f.value)
+				if err != nil {
+					return nil, fmt.Errorf("%s is not a Pod template: %w", f.where, err)
+				}
+				return t, nil
+			}})
 		prefix := ""
 		if len(all) > 1 {
 			prefix = f.where + ": "
@@ -226,7 +228,8 @@ func (r reader) ListPods(ctx context.Context, namespace string) ([]*corev1.Pod, 
 		return nil, err
 	}
 	if more > 0 {
-		r.call.Warn(fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", len(pods), int64(len(pods))+more))
+		r.call.Warn(fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods",
+			len(pods), int64(len(pods))+more))
 	}
 	return pods, nil
 }

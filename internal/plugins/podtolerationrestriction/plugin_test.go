@@ -157,13 +157,15 @@ func TestTolerations(t *testing.T) {
 			want:     `[{"effect":"NoSchedule","key":"k","operator":"Equal","tomorrow":1,"value":"b"},` + a + "]",
 		},
 		"defaults that cannot be read": {
-			defaults:    new("{"),
-			wantRefused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/defaultTolerations of namespace shop is not a list of tolerations in JSON: `,
+			defaults: new("{"),
+			wantRefused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/defaultTolerations of ` +
+				`namespace shop is not a list of tolerations in JSON: `,
 		},
 		"allowed ones that cannot be read": {
-			spec:        "tolerations: [" + a + "]",
-			allowed:     new(`[{"key":1}]`),
-			wantRefused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/tolerationsWhitelist of namespace shop is not a list of tolerations in JSON: `,
+			spec:    "tolerations: [" + a + "]",
+			allowed: new(`[{"key":1}]`),
+			wantRefused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/tolerationsWhitelist of ` +
+				`namespace shop is not a list of tolerations in JSON: `,
 		},
 	}
 	for name, tc := range tests {

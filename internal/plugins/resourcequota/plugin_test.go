@@ -99,11 +99,13 @@ func TestConfig(t *testing.T) {
 	const at = "spec.plugin.config.limitedResources"
 	tests := map[string]struct{ config, want string }{
 		"the native file": {
-			config: "{apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{resource: pods, matchScopes: [{scopeName: PriorityClass, operator: In, values: [a]}]}]}",
+			config: "{apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{resource: " +
+				"pods, matchScopes: [{scopeName: PriorityClass, operator: In, values: [a]}]}]}",
 		},
 		"none": {
 			config: "{}",
-			want:   at + ": Required value: add at least one resource, as {resource: persistentvolumeclaims, matchContains: [.storageclass.storage.k8s.io/requests.storage]}",
+			want: at + ": Required value: add at least one resource, as {resource: persistentvolumeclaims, matchContains: " +
+				"[.storageclass.storage.k8s.io/requests.storage]}",
 		},
 		"another kind": {
 			config: "{kind: Configuration, limitedResources: [{resource: pods, matchContains: [a]}]}",
@@ -139,7 +141,8 @@ func TestConfig(t *testing.T) {
 		},
 		"a scope with values": {
 			config: "{limitedResources: [{resource: pods, matchScopes: [{scopeName: BestEffort, operator: In, values: [a]}]}]}",
-			want:   at + `[0].matchScopes[0].operator: Invalid value: "In": write Exists, without values: an object is in the scope BestEffort or not`,
+			want: at + `[0].matchScopes[0].operator: Invalid value: "In": write Exists, without values: an object is in the ` +
+				`scope BestEffort or not`,
 		},
 		"no operator": {
 			config: "{limitedResources: [{resource: pods, matchScopes: [{scopeName: PriorityClass, values: [a]}]}]}",
