@@ -42,6 +42,8 @@ const (
 	// impactExamples is the number of denied objects, and impactKinds that of kinds, that a warning names.
 	impactExamples = 3
 	impactKinds    = 5
+	// impactWarnings is the number of warnings about denied objects of all kinds.
+	impactWarnings = 5
 	// impactAsked is the number of kinds of a policy that denies nothing whose permissions are checked.
 	impactAsked = 20
 	// notListed follows the kinds that Ostiary may not list.
@@ -294,6 +296,9 @@ func (d *denials) names() string {
 
 func (s *scan) warnings(within time.Duration) []string {
 	out := s.found
+	if more := len(out) - impactWarnings; more > 0 { // they leave room for other warnings
+		out = append(out[:impactWarnings:impactWarnings], fmt.Sprintf("%d more warnings about existing objects of other kinds were left out", more))
+	}
 	if n := len(s.workloads); n > 0 {
 		number, first := strconv.Itoa(n), slices.Sorted(maps.Keys(s.workloads))[:min(n, impactExamples)]
 		if len(s.omitted) > 0 {

@@ -146,7 +146,7 @@ func (r *Reviewer) warningsAbout(ctx context.Context, p, old *v1alpha1.WebhookPo
 	if passes {
 		found = slices.DeleteFunc(found, rehearsal.IsDenial)
 	}
-	return slices.Concat(a.response.Warnings, found, warnings)
+	return slices.Concat(warnings, a.response.Warnings, found)
 }
 
 // impactOf returns the warnings about the impact of a valid policy, and whether it allows a stored
