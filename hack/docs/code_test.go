@@ -15,7 +15,8 @@ func TestMetricsIn(t *testing.T) {
 	source := `package p
 func f() {
 	a := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "a_total", Help: "Things, a|b."}, []string{"x", "y"})
-	b := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "b", Help: "B."}, nil)
+	b := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "b", Help: "B" +
+		"."}, nil)
 	c := prometheus.NewDesc("c", "C.", []string{"z"}, nil)
 	r := prometheus.NewRegistry()
 }`
@@ -44,7 +45,7 @@ func TestMetricsInRefuses(t *testing.T) {
 			call: `prometheus.NewGauge(options)`,
 			want: "give the options of a metric as a literal",
 		},
-		"a description from pieces": {call: `prometheus.NewDesc(a+b, "x", nil, nil)`, want: "as literals"},
+		"a description from pieces": {call: `prometheus.NewDesc("a"+b, "x", nil, nil)`, want: "as literals"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := metricsIn(fstest.MapFS{"in/a.go": {Data: []byte("package p\nvar x = " + tc.call)}}, "in")

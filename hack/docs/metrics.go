@@ -123,13 +123,19 @@ func (m *metric) readOptions(arg ast.Expr) error {
 	return nil
 }
 
+// literal returns the text of a literal, or of literals that are added to each other
+// because a line would be too long, and "" for any other expression.
 func literal(e ast.Expr) string {
-	text, ok := e.(*ast.BasicLit)
-	if !ok {
-		return ""
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		s, _ := strconv.Unquote(e.Value)
+		return s
+	case *ast.BinaryExpr:
+		if left, right := literal(e.X), literal(e.Y); left != "" && right != "" {
+			return left + right
+		}
 	}
-	s, _ := strconv.Unquote(text.Value)
-	return s
+	return ""
 }
 
 func literals(e ast.Expr) (out []string) {
