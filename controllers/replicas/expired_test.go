@@ -61,16 +61,16 @@ func TestExpired(t *testing.T) {
 	first := step{renew: true, wantAsked: true, wantNext: 4 * time.Second}
 	tests := map[string][]step{
 		"before the first renewal": {{wantExpired: true}},
-		"renewed":                  {first, {after: 28 * time.Second}},
-		"no longer renewed":        {first, {after: 29 * time.Second, wantExpired: true}},
+		"renewed":                  {first, {after: 43 * time.Second}},
+		"no longer renewed":        {first, {after: 44 * time.Second, wantExpired: true}},
 		"started with outdated policies": {
 			{renew: true, behind: old, wantExpired: true, wantAsked: true, wantNext: 200 * time.Millisecond}, first},
 		"renewed in time": {
-			first, {after: 4 * time.Second, renew: true, wantNext: 4 * time.Second}, {after: 28 * time.Second},
+			first, {after: 4 * time.Second, renew: true, wantNext: 4 * time.Second}, {after: 43 * time.Second},
 		},
 		"counts from before the write": {
 			first, {after: 4 * time.Second, renew: true, takes: 3 * time.Second, wantNext: 4 * time.Second},
-			{after: 26 * time.Second, wantExpired: true},
+			{after: 41 * time.Second, wantExpired: true},
 		},
 		"one failed write": {first, {after: 4 * time.Second, renew: true, write: gone, wantNext: time.Second}},
 		"renewed after expiry": {
@@ -83,12 +83,12 @@ func TestExpired(t *testing.T) {
 			{after: time.Minute, renew: true, behind: old, wantExpired: true, wantAsked: true, wantNext: 200 * time.Millisecond},
 			{after: time.Second, renew: true, wantAsked: true, wantNext: 4 * time.Second}},
 		"late, so that others may have stopped waiting": {first,
-			{after: 10 * time.Second, renew: true, takes: 3 * time.Second, behind: old, wantAsked: true, wantNext: time.Second},
-			{after: 16 * time.Second, wantExpired: true}},
+			{after: 28 * time.Second, renew: true, takes: 3 * time.Second, behind: old, wantAsked: true, wantNext: time.Second},
+			{after: 13 * time.Second, wantExpired: true}},
 		"etcd quota exhausted": {first,
-			{after: 28 * time.Second, renew: true, write: full, wantAsked: true, wantNext: 4 * time.Second},
-			{after: 28 * time.Second, renew: true, write: full, wantAsked: true, wantNext: 4 * time.Second},
-			{after: 28 * time.Second, renew: true, write: full, behind: old, wantAsked: true, wantNext: 4 * time.Second},
+			{after: 43 * time.Second, renew: true, write: full, wantAsked: true, wantNext: 4 * time.Second},
+			{after: 43 * time.Second, renew: true, write: full, wantAsked: true, wantNext: 4 * time.Second},
+			{after: 43 * time.Second, renew: true, write: full, behind: old, wantAsked: true, wantNext: 4 * time.Second},
 			{after: time.Second, wantExpired: true}},
 	}
 	for name, steps := range tests {

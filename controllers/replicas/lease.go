@@ -22,9 +22,11 @@ type timing struct {
 }
 
 func defaultTiming() timing {
+	// API servers under attack can be unable to write for 16 seconds. If that made replicas
+	// unready, all of them would be at the same time.
 	return timing{
-		duration: 30 * time.Second, expired: 29 * time.Second, unready: 12 * time.Second, renew: 4 * time.Second,
-		gap: 200 * time.Millisecond, attempt: 4 * time.Second, retry: time.Second,
+		duration: 45 * time.Second, expired: 44 * time.Second, unready: 30 * time.Second, renew: 4 * time.Second,
+		gap: 200 * time.Millisecond, attempt: 8 * time.Second, retry: time.Second,
 	}
 }
 

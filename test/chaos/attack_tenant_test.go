@@ -9,6 +9,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -177,11 +178,32 @@ func (r *run) deletePolicies(prefix string) {
 	}
 }
 
-// endTenantAttack removes the policies and the objects. The namespaces stay. An API
-// server ends a request that deletes for a minute, so it takes several.
+// endTenantAttack removes the policies and the objects. The namespaces stay.
 func (r *run) endTenantAttack() {
 	r.deletePolicies(tenantPrefix)
 	await(r.T, "the objects of the tenant to be deleted", func() error {
-		return r.admin().DeleteAllOf(r.Context(), &corev1.ConfigMap{}, client.InNamespace(hostilePlace))
+		for {
+			left, err := r.deleteConfigMaps(hostilePlace)
+			if err != nil || !left {
+				return err
+			}
+		}
 	})
+}
+
+// deleteConfigMaps deletes some ConfigMaps of a namespace, and reports whether it found any. One request that
+// deletes all of them would read gigabytes, and API servers end a request after a minute.
+func (r *run) deleteConfigMaps(namespace string) (found bool, err error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	if err := r.admin().List(r.Context(), list, client.InNamespace(namespace), client.Limit(100)); err != nil {
+		return false, err
+	}
+	for _, item := range list.Items {
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: item.Name}}
+		if err := client.IgnoreNotFound(r.admin().Delete(r.Context(), o)); err != nil {
+			return true, err
+		}
+	}
+	return len(list.Items) > 0, nil
 }
