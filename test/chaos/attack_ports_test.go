@@ -55,7 +55,7 @@ func attackOtherPorts(r *run) {
 	r.makeScraper()
 	defer func() { r.scraper = "" }()
 	r.limitReplicas()
-	lasts, fewest := time.Duration(r.size.of(25, 300))*time.Second, r.size.of(200, 5_000) // of each kind
+	lasts, fewest := time.Duration(r.size.of(25, 300))*time.Second, r.size.of(200, 1_000) // of each kind
 	targets := r.all()[:r.size.of(1, replicas)]
 	var attacks []attack
 	for _, m := range targets {
