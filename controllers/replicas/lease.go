@@ -22,8 +22,8 @@ type timing struct {
 }
 
 func defaultTiming() timing {
-	// API servers under attack can be unable to write for 16 seconds. If that made replicas
-	// unready, all of them would be at the same time.
+	// API servers under attack wrote nothing for up to 35 seconds, and for 16 at the same
+	// time. Replicas that become unready then are unready all at once.
 	return timing{
 		duration: 45 * time.Second, expired: 44 * time.Second, unready: 30 * time.Second, renew: 4 * time.Second,
 		gap: 200 * time.Millisecond, attempt: 8 * time.Second, retry: time.Second,
