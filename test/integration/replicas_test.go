@@ -60,7 +60,7 @@ func TestReplicasReportWhatTheyHaveLoaded(t *testing.T) {
 
 	before, err := c.replicaLease(t.Context(), second)
 	must(t, err)
-	if got := *before.Spec.HolderIdentity; got != second.replica || before.Spec.RenewTime == nil || *before.Spec.LeaseDurationSeconds != 30 {
+	if got := *before.Spec.HolderIdentity; got != second.replica || before.Spec.RenewTime == nil || *before.Spec.LeaseDurationSeconds != 45 {
 		t.Errorf("the Lease's spec is %+v", before.Spec)
 	}
 	await(t).Eventually(func() (string, error) {
