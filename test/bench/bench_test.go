@@ -43,7 +43,8 @@ const audited = ", Audit"
 
 // loaded are the sets that requests are measured with.
 func loaded() []string {
-	return []string{bench.A, bench.B, bench.C, bench.D, bench.R, bench.V, bench.R + audited, bench.V + audited}
+	plain := []string{bench.A, bench.B, bench.C, bench.D, bench.R, bench.R2, bench.V}
+	return append(plain, bench.R+audited, bench.R2+audited, bench.V+audited)
 }
 
 func policiesOf(tb testing.TB, set string) []*v1alpha1.WebhookPolicy {
@@ -114,11 +115,13 @@ func newService(tb testing.TB, set string, change ...func(*webhooks.Options)) *s
 	registry := prometheus.NewRegistry()
 	counts := metrics.NewPolicies(registry)
 	counts.Keep(names, 0)
+	host := surroundingsOf(tb, strings.TrimSuffix(set, audited)).host()
+	host.Observe = counts.Observe
 	o := webhooks.Options{
 		Address:        "127.0.0.1:0",
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("no certificate") },
 		Accepts:        func(string) bool { return true }, // paths have no capability here
-		Evaluator:      evaluator{groups: groups, host: policy.Environment{Now: time.Now, Observe: counts.Observe}},
+		Evaluator:      evaluator{groups: groups, host: host},
 		Registerer:     registry,
 		Log:            logr.Discard(),
 	}

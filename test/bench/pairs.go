@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -79,13 +80,14 @@ func (p *Pair) Configurations(url string, bundle []byte) []client.Object {
 	return out
 }
 
-// PairOf returns one of the sets A to D.
+// PairOf returns one of the sets but Probes.
 func PairOf(set string) (*Pair, error) {
-	policies, err := Policies(set)
-	if err != nil {
+	policies, errPolicies := Policies(set)
+	params, errParams := Params(set)
+	if err := errors.Join(errPolicies, errParams); err != nil {
 		return nil, err
 	}
-	p := &Pair{Name: set, Policies: len(policies), Pod: Good, Ostiary: policies, Webhooks: 1}
+	p := &Pair{Name: set, Policies: len(policies), Params: params, Pod: Good, Ostiary: policies, Webhooks: 1}
 	for _, ours := range policies {
 		p.Native = append(p.Native, validating(ours)...)
 	}
@@ -97,11 +99,15 @@ func PairOf(set string) (*Pair, error) {
 // denied, for the pod Bad. A last policy that denies shows that all are in force. It
 // ignores failures, as policies that never deny do, and so is in the same call.
 func AuditPairOf(set string) (*Pair, error) {
-	policies, err := Policies(set)
-	if err != nil {
+	policies, errPolicies := Policies(set)
+	params, errParams := Params(set)
+	if err := errors.Join(errPolicies, errParams); err != nil {
 		return nil, err
 	}
-	p := &Pair{Name: set + ", Audit", Policies: len(policies), Pod: Bad, Webhooks: 1, Refused: map[string]string{ProbeLabel: "last"}}
+	p := &Pair{
+		Name: set + ", Audit", Policies: len(policies), Params: params, Pod: Bad, Webhooks: 1,
+		Refused: map[string]string{ProbeLabel: "last"},
+	}
 	for _, ours := range policies {
 		for i := range ours.Spec.Bindings {
 			ours.Spec.Bindings[i].ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}

@@ -22,7 +22,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// Sets of policies. All policies but most of D match the creation of a pod.
+// Sets of policies. All policies but most of D, and two of R2, match the creation of a pod.
 const (
 	// A is one policy.
 	A = "A"
@@ -35,6 +35,9 @@ const (
 	// R is sixty-four in the style of published libraries, with variables, message
 	// expressions and match conditions. Ten refuse the pod Bad.
 	R = "R"
+	// R2 is 134 in the styles of four publishers. Of all, 16 refuse the pod Bad, and 4 end with an
+	// error. It calls every function of the environment of CEL: see testdata/r2/coverage.txt.
+	R2 = "R2"
 	// V is a hundred with the same three variables. Ten refuse the pod Bad.
 	V = "V"
 	// Probes are a thousand that match pods. Policy probe-<i> refuses the pods
@@ -61,11 +64,17 @@ const (
 // NamespaceLabels are those of the namespaces that the policies match.
 func NamespaceLabels() map[string]string { return map[string]string{"bench": "1"} }
 
-//go:embed testdata/*.json
+// ReviewNamespace is the namespace of the pods in reviews.
+const ReviewNamespace = "bench-noop"
+
+//go:embed testdata/*.json testdata/r2/*.yaml
 var testdata embed.FS
 
 // Policies returns the policies of a set, in the order in which they are applied.
 func Policies(set string) ([]*v1alpha1.WebhookPolicy, error) {
+	if set == R2 {
+		return policiesOfStyles()
+	}
 	var list struct {
 		Items []struct {
 			Kind     string
@@ -83,7 +92,7 @@ func Policies(set string) ([]*v1alpha1.WebhookPolicy, error) {
 		switch item.Kind {
 		case "ValidatingAdmissionPolicy":
 			var p *v1alpha1.WebhookPolicy
-			p, err = convert(item.Metadata, item.Spec)
+			p, err = decode(item.Metadata, item.Spec)
 			out, byName[item.Metadata.Name] = append(out, p), p
 		case "ValidatingAdmissionPolicyBinding":
 			err = bind(byName, item.Metadata.Name, item.Spec)
@@ -97,22 +106,30 @@ func Policies(set string) ([]*v1alpha1.WebhookPolicy, error) {
 	return out, nil
 }
 
-func convert(meta metav1.ObjectMeta, raw []byte) (*v1alpha1.WebhookPolicy, error) {
+func decode(meta metav1.ObjectMeta, raw []byte) (*v1alpha1.WebhookPolicy, error) {
 	var spec admissionregistrationv1.ValidatingAdmissionPolicySpec
 	if err := json.Unmarshal(raw, &spec); err != nil {
 		return nil, err
 	}
+	return convert(meta, &spec), nil
+}
+
+func convert(
+	meta metav1.ObjectMeta,
+	spec *admissionregistrationv1.ValidatingAdmissionPolicySpec,
+) *v1alpha1.WebhookPolicy {
 	return &v1alpha1.WebhookPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "WebhookPolicy"},
 		ObjectMeta: meta,
 		Spec: v1alpha1.WebhookPolicySpec{
+			ParamKind:        spec.ParamKind,
 			MatchConstraints: spec.MatchConstraints,
 			MatchConditions:  spec.MatchConditions,
 			Variables:        spec.Variables,
 			Validations:      v1alpha1.ValidationsOf(spec.Validations),
 			FailurePolicy:    spec.FailurePolicy,
 		},
-	}, nil
+	}
 }
 
 // bind adds a binding to its policy. A policy has one, which may narrow the

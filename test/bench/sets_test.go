@@ -19,6 +19,7 @@ func TestPolicies(t *testing.T) {
 		bench.C:      {200, 200},
 		bench.D:      {1000, 5},
 		bench.R:      {64, 64},
+		bench.R2:     {134, 132},
 		bench.V:      {100, 100},
 		bench.Probes: {1000, 1000},
 	}
@@ -84,7 +85,7 @@ func TestPairs(t *testing.T) {
 		"apply":    bench.MutationsPair(5, admissionregistrationv1.PatchTypeApplyConfiguration),
 		"patch":    bench.MutationsPair(1, admissionregistrationv1.PatchTypeJSONPatch),
 	}
-	for _, set := range []string{bench.B, bench.C} {
+	for _, set := range []string{bench.B, bench.C, bench.R2} {
 		p, err := bench.PairOf(set)
 		if err != nil {
 			t.Fatal(err)
