@@ -274,6 +274,10 @@ func TestReport(t *testing.T) {
 			report: report{comparisons: []*comparison{compared(bench.R, 10, 4)}},
 			text:   "| added p50, set R, 8 callers | 0.33 × native 1.37.2 | 0.40 | **NOT met** |",
 		},
+		"a share of set R2 is too large": {
+			report: report{comparisons: []*comparison{compared(bench.R2+", Audit", 100, 26)}},
+			text:   "| added CPU, set R2, Audit, 8 callers | 0.25 × native 1.37.2 | 0.26 | **NOT met** |",
+		},
 		"a share is not": {
 			report: report{comparisons: []*comparison{compared(bench.C, 100, 9)}},
 			want:   true,
@@ -336,7 +340,7 @@ func TestParse(t *testing.T) {
 	}{
 		"none":           {},
 		"some sets":      {args: []string{"-sets=A,P1000"}},
-		"unknown set":    {args: []string{"-sets=A,X"}, wantErr: `-sets: unknown name "X": choose from A, B, C, D, R, V, P1000`},
+		"unknown set":    {args: []string{"-sets=A,X"}, wantErr: `-sets: unknown name "X": choose from A, B, C, D, R, R2, V, P1000`},
 		"no comparison":  {args: []string{"-compare="}},
 		"unknown one":    {args: []string{"-compare=params,X"}, wantErr: `-compare: unknown name "X": choose from sets, params, mutations`},
 		"no rounds":      {args: []string{"-rounds=0"}, wantErr: "-rounds: 0: give 1 to 100"},

@@ -33,7 +33,6 @@ func comparisons() []string {
 const (
 	// fewCallers leave the processors to the servers; manyCallers do not.
 	fewCallers, manyCallers = 1, 8
-	paramsNamespace         = "bench-params"
 	manyParams              = 1024
 )
 
@@ -48,14 +47,14 @@ func pairs(comparison string) ([]pairCase, error) {
 	switch comparison {
 	case comparesSets:
 		var out []pairCase
-		for _, set := range []string{bench.B, bench.C, bench.R, bench.V} {
+		for _, set := range []string{bench.B, bench.C, bench.R, bench.R2, bench.V} {
 			deny, errDeny := bench.PairOf(set)
 			out = append(out, pairCase{deny, []int{fewCallers, manyCallers}})
 			audit, errAudit := bench.AuditPairOf(set)
 			if err := errors.Join(errDeny, errAudit); err != nil {
 				return nil, err
 			}
-			if set == bench.R || set == bench.V {
+			if set != bench.B && set != bench.C {
 				out = append(out, pairCase{audit, []int{fewCallers, manyCallers}})
 			}
 		}
@@ -63,8 +62,8 @@ func pairs(comparison string) ([]pairCase, error) {
 	case comparesParams:
 		few := []int{fewCallers}
 		return []pairCase{
-			{bench.ParamsPair(64, paramsNamespace), few}, {bench.ParamsPair(manyParams, paramsNamespace), few},
-			{bench.BindingsPair(64, paramsNamespace), few}, {bench.BindingsPair(manyParams, paramsNamespace), few},
+			{bench.ParamsPair(64, bench.ParamsNamespace), few}, {bench.ParamsPair(manyParams, bench.ParamsNamespace), few},
+			{bench.BindingsPair(64, bench.ParamsNamespace), few}, {bench.BindingsPair(manyParams, bench.ParamsNamespace), few},
 		}, nil
 	case comparesMatching:
 		var out []pairCase
@@ -169,9 +168,6 @@ func (w *world) measureComparisons(ctx context.Context, names []string, r *repor
 			return fmt.Errorf("creating a namespace: %w", err)
 		}
 	}
-	if err := w.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: paramsNamespace}}); err != nil {
-		return fmt.Errorf("creating a namespace: %w", err)
-	}
 	if err := w.create(ctx, bench.ParamsHolder()); err != nil {
 		return err
 	}
@@ -213,14 +209,12 @@ func (w *world) compare(ctx context.Context, c pairCase) (*comparison, error) {
 }
 
 func (w *world) putIntoForce(ctx context.Context, p *bench.Pair) error {
-	var params []client.Object
-	for _, param := range p.Params {
-		params = append(params, param)
-	}
 	// Ostiary's last: where an API server calls it, it knows the other webhooks.
 	webhooks := p.Configurations(w.noop.url, w.noop.bundle)
-	if err := errors.Join(w.create(ctx, params), w.create(ctx, p.Native), w.create(ctx, webhooks), w.apply(ctx, p.Ostiary)); err != nil {
-		return err
+	applied := errors.Join(
+		w.createParams(ctx, p.Params), w.create(ctx, p.Native), w.create(ctx, webhooks), w.apply(ctx, p.Ostiary))
+	if applied != nil {
+		return applied
 	}
 	if err := w.awaitReady(ctx, len(p.Ostiary)); err != nil {
 		return err
@@ -249,9 +243,6 @@ func (w *world) takeOut(ctx context.Context, p *bench.Pair) error {
 	if err := w.clear(ctx); err != nil {
 		return err
 	}
-	if err := w.client.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(paramsNamespace)); err != nil {
-		return fmt.Errorf("deleting the params: %w", err)
-	}
 	for _, side := range []bench.Side{bench.Native, bench.Ostiary} {
 		if err := w.awaitEnforced(ctx, p, side, false); err != nil {
 			return err
@@ -271,6 +262,14 @@ func (w *world) create(ctx context.Context, objects []client.Object) error {
 		return fmt.Errorf("applying: %w", err)
 	}
 	return context.Cause(ctx)
+}
+
+func (w *world) createParams(ctx context.Context, params []*corev1.ConfigMap) error {
+	var objects []client.Object
+	for _, param := range params {
+		objects = append(objects, param)
+	}
+	return w.create(ctx, objects)
 }
 
 func (w *world) remove(ctx context.Context, objects []client.Object) error {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ostiary/ostiary/test/bench"
@@ -17,21 +18,33 @@ const manyParamsBudget = 50
 // latest Kubernetes adds; 0 is no limit.
 type limit struct{ cpu, latency float64 }
 
-// limits of the pairs, by name. Those of the CPU are for manyCallers.
-func limits() map[string]limit {
-	realistic := limit{cpu: 0.33, latency: 0.33}
-	return map[string]limit{
-		bench.B: {cpu: 1}, bench.C: {cpu: 0.25},
-		bench.R: realistic, bench.R + ", Audit": realistic, bench.V: realistic, bench.V + ", Audit": realistic,
+// limitOf is the limit of a pair that so many callers ask.
+func limitOf(pair string, callers int) limit {
+	many := callers == manyCallers
+	switch set, _, _ := strings.Cut(pair, ", "); {
+	case set == bench.B && many:
+		return limit{cpu: 1}
+	case set == bench.C && many:
+		return limit{cpu: 0.25}
+	case set == bench.R2 && many:
+		return limit{cpu: 0.25, latency: 0.30}
+	case set == bench.R2:
+		return limit{cpu: 0.30, latency: 0.35}
+	case (set == bench.R || set == bench.V) && many:
+		return limit{cpu: 0.33, latency: 0.33}
+	case set == bench.R || set == bench.V:
+		return limit{latency: 0.33}
 	}
+	return limit{}
 }
 
 func (c *comparison) budgets() []budget {
 	var out []budget
-	most, latest := limits()[c.pair.Name], len(c.versions)-1
+	latest := len(c.versions) - 1
 	for _, callers := range c.callers {
+		most := limitOf(c.pair.Name, callers)
 		s, unit := seat{bench.Ostiary, callers, latest}, "× native "+c.versions[latest]
-		if most.cpu > 0 && callers == manyCallers {
+		if most.cpu > 0 {
 			out = append(out, budget{
 				what:  fmt.Sprintf("added CPU, set %s, %d callers", c.pair.Name, callers),
 				got:   c.share(s, c.addedCPU),

@@ -6,7 +6,7 @@
 // tables in Markdown and says which budgets are met. With -base it measures only the CPU
 // per request, of two managers in turn, and prints lines for benchstat instead.
 //
-//	bench [-sets A,B,C,D,R,V,P1000] [-compare sets,params,mutations,matching] [-scale 10000] [-rounds 3] [-duration 3s] [-short] [-check] [-slack 2] [-manager bin/ostiary] [-base FILE] [-later bin/k8s-1.37/kube-apiserver] [-out docs/performance/results.md]
+//	bench [-sets A,B,C,D,R,R2,V,P1000] [-compare sets,params,mutations,matching] [-scale 10000] [-rounds 3] [-duration 3s] [-short] [-check] [-slack 2] [-manager bin/ostiary] [-base FILE] [-later bin/k8s-1.37/kube-apiserver] [-out docs/performance/results.md]
 //
 // It runs in the root of the repository, on Linux, and leaves no process and no
 // file behind.
@@ -70,7 +70,7 @@ func main() {
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	known := []string{bench.A, bench.B, bench.C, bench.D, bench.R, bench.V, bench.Probes}
+	known := []string{bench.A, bench.B, bench.C, bench.D, bench.R, bench.R2, bench.V, bench.Probes}
 	sets := flags.String("sets", strings.Join(known, ","),
 		"sets of policies; with C the cold start is measured too, with P1000 only the time to enforcement; \"\" is none")
 	compare := flags.String("compare", strings.Join(comparisons(), ","), "what is compared with the engine in the API server; \"\" is nothing")

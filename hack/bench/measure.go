@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -50,14 +51,12 @@ type loadResult struct {
 // measureSet enforces a set and measures what requests cost then.
 func (w *world) measureSet(ctx context.Context, set string, r *report) error {
 	w.log.Printf("Set %s: starting the manager and applying the policies", set)
-	policies, err := bench.Policies(set)
-	if err != nil {
+	policies, errPolicies := bench.Policies(set)
+	params, errParams := bench.Params(set)
+	if err := errors.Join(errPolicies, errParams, w.startManager(ctx)); err != nil {
 		return err
 	}
-	if err := w.startManager(ctx); err != nil {
-		return err
-	}
-	if err := w.apply(ctx, policies); err != nil {
+	if err := errors.Join(w.createParams(ctx, params), w.apply(ctx, policies)); err != nil {
 		return err
 	}
 	if err := w.awaitReady(ctx, len(policies)); err != nil {

@@ -194,6 +194,8 @@ func (w *world) install(ctx context.Context) error {
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: benchNamespace, Labels: bench.NamespaceLabels()}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: bench.ReviewNamespace, Labels: bench.NamespaceLabels()}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: bench.ParamsNamespace}},
 	} {
 		if err := w.client.Create(ctx, object); err != nil {
 			return fmt.Errorf("creating namespace %s: %w", object.GetName(), err)
@@ -288,10 +290,13 @@ func (w *world) awaitChecked(ctx context.Context) error {
 	})
 }
 
-// clear removes all policies, and returns when nothing is registered for them.
+// clear removes all policies and params, and returns when nothing is registered for them.
 func (w *world) clear(ctx context.Context) error {
 	if err := w.client.DeleteAllOf(ctx, &v1alpha1.WebhookPolicy{}); err != nil {
 		return fmt.Errorf("deleting the policies: %w", err)
+	}
+	if err := w.client.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(bench.ParamsNamespace)); err != nil {
+		return fmt.Errorf("deleting the params: %w", err)
 	}
 	return w.await(ctx, 100*time.Millisecond, "no configuration is left", func() (bool, error) {
 		list, err := w.configurations(ctx)
