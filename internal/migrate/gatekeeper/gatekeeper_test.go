@@ -191,6 +191,43 @@ func TestMutators(t *testing.T) {
 			mutator: head + "  location: spec.terminationGracePeriodSeconds\n  parameters: {assign: {value: 9}}\n",
 			want:    pod + "  terminationGracePeriodSeconds: 9\n",
 		},
+		"a map that API servers replace": {
+			mutator: head + "  location: spec.nodeSelector.pool\n  parameters: {assign: {value: web}}\n",
+			object: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\n" +
+				"spec: {nodeSelector: {disk: ssd}}\n",
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\n" +
+				"spec: {nodeSelector: {disk: ssd, pool: web}}\n",
+		},
+		"a new map that API servers replace": {
+			mutator: head + "  location: spec.nodeSelector.pool\n  parameters: {assign: {value: web}}\n",
+			want:    pod + "  nodeSelector: {pool: web}\n",
+		},
+		"a map that API servers replace, with a test": {
+			mutator: head + "  location: spec.nodeSelector.pool\n  parameters: {assign: {value: web}, pathTests: " +
+				"[{subPath: spec.nodeSelector.pool, condition: MustNotExist}]}\n",
+			object: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\n" +
+				"spec: {nodeSelector: {pool: db}}\n",
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\n" +
+				"spec: {nodeSelector: {pool: db}}\n",
+		},
+		"a map of a template that API servers replace": {
+			mutator: "apiVersion: mutations.gatekeeper.sh/v1\nkind: Assign\nmetadata: {name: a}\nspec:\n" +
+				"  applyTo: [{groups: [apps], versions: [v1], kinds: [Deployment]}]\n" +
+				"  location: spec.template.spec.nodeSelector.pool\n  parameters: {assign: {value: web}}\n",
+			object: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\n" +
+				"spec: {template: {spec: {containers: []}}}\n",
+			want: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\n" +
+				"spec: {template: {spec: {containers: [], nodeSelector: {pool: web}}}}\n",
+		},
+		"an object in all elements that API servers replace": {
+			mutator: head + "  location: 'spec.volumes[name: *].csi.nodePublishSecretRef.name'\n" +
+				"  parameters: {assign: {value: z}}\n",
+			object: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\n" +
+				"spec: {volumes: [{name: a, csi: {driver: d}}, {name: b, csi: {driver: d, nodePublishSecretRef: {name: y}}}]}\n",
+			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\n" +
+				"spec: {volumes: [{name: a, csi: {driver: d, nodePublishSecretRef: {name: z}}}, " +
+				"{name: b, csi: {driver: d, nodePublishSecretRef: {name: z}}}]}\n",
+		},
 		"a new parent": {
 			mutator: head + "  location: spec.securityContext.runAsNonRoot\n  parameters: {assign: {value: true}}\n",
 			want:    pod + "  securityContext: {runAsNonRoot: true}\n",
@@ -354,6 +391,16 @@ func TestMutatorsLeftOut(t *testing.T) {
 			kind: "ModifySet",
 			spec: "location: spec.list, parameters: {values: {fromList: [a, a]}}",
 			want: "spec.parameters.values.fromList[1]",
+		},
+		"a map that API servers replace in one element": {
+			kind: "Assign",
+			spec: "location: 'spec.volumes[name: a].secret.items[key: b].path', parameters: {assign: {value: a}}",
+			want: "spec.location",
+		},
+		"an atomic object in one element": {
+			kind: "Assign",
+			spec: "location: 'spec.volumes[name: a].csi.nodePublishSecretRef.name', parameters: {assign: {value: a}}",
+			want: "spec.location",
 		},
 		"an unknown operation": {
 			kind: "ModifySet",

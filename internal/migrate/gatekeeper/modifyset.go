@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-
 	"github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
@@ -16,9 +14,9 @@ const (
 	operationPrune = "prune"
 )
 
-// modifiedSet is the list that a ModifySet changes, in an object or in each element e of a list,
-// with the index i.
-type modifiedSet struct {
+// fieldPatch changes a field by a JSONPatch, in an object or in each element e of a list, with
+// the index i.
+type fieldPatch struct {
 	list   []locationNode // before the elements; empty is the object itself
 	fields []locationNode // of the object or element
 	filter []string
@@ -31,14 +29,8 @@ func (b *builder) modifySet(m *mutator, location []locationNode) {
 	if !ok {
 		return
 	}
-	s := &modifiedSet{fields: location}
-	isList := func(n locationNode) bool { return n.key != "" }
-	if at := slices.IndexFunc(location, isList); at >= 0 {
-		s.list, s.fields = location[:at+1], location[at+1:]
-	}
-	if location[0].name == metadataField || len(s.fields) == 0 || slices.ContainsFunc(s.fields, isList) ||
-		len(s.list) > 0 && !s.list[len(s.list)-1].isGlob() ||
-		slices.ContainsFunc(location, func(n locationNode) bool { return !celtext.IsVariable(n.name) }) {
+	s, ok := newFieldPatch(location, nil)
+	if location[0].name == metadataField || !ok {
 		b.leaveOut(
 			"spec.location",
 			"the location is in metadata, has several lists or one without a wildcard, or a name that CEL reserves",
@@ -49,10 +41,20 @@ func (b *builder) modifySet(m *mutator, location []locationNode) {
 	if s.filter, ok = b.pathTests(m, location); !ok {
 		return
 	}
-	b.policy.Spec.Mutations = []admissionregistrationv1.Mutation{{
-		PatchType: admissionregistrationv1.PatchTypeJSONPatch,
-		JSONPatch: &admissionregistrationv1.JSONPatch{Expression: s.patch(m.Spec.Parameters.Operation, values)},
-	}}
+	b.patch(s.modify(m.Spec.Parameters.Operation, values))
+}
+
+// newFieldPatch returns the patch of a location without lists or with one wildcard, whose
+// fields have names of CEL.
+func newFieldPatch(location []locationNode, filter []string) (*fieldPatch, bool) {
+	s := &fieldPatch{fields: location, filter: filter}
+	isList := func(n locationNode) bool { return n.key != "" }
+	if at := slices.IndexFunc(location, isList); at >= 0 {
+		s.list, s.fields = location[:at+1], location[at+1:]
+	}
+	return s, len(s.fields) > 0 && !slices.ContainsFunc(s.fields, isList) &&
+		(len(s.list) == 0 || s.list[len(s.list)-1].isGlob()) &&
+		!slices.ContainsFunc(location, func(n locationNode) bool { return !celtext.IsVariable(n.name) })
 }
 
 // values returns the values as a list in CEL.
@@ -82,12 +84,17 @@ func (b *builder) values(m *mutator) (string, bool) {
 	return text, true
 }
 
-// patch returns the operations. Like Gatekeeper, it adds absent parents.
-func (s *modifiedSet) patch(operation, values string) string {
-	var parts []string
+// parents returns operations that add absent parents of the field, as Gatekeeper does.
+func (s *fieldPatch) parents() (parts []string) {
 	for i := 1; i < len(s.fields); i++ {
 		parts = append(parts, s.setIf(s.fields[:i], "!"+s.current(i)+".hasValue()", "{}"))
 	}
+	return parts
+}
+
+// modify returns the operations of a ModifySet.
+func (s *fieldPatch) modify(operation, values string) string {
+	parts := s.parents()
 	current := s.current(len(s.fields))
 	list := current + ".orValue([])"
 	if operation == operationPrune {
@@ -106,7 +113,7 @@ func (s *modifiedSet) patch(operation, values string) string {
 }
 
 // current returns a field as an optional.
-func (s *modifiedSet) current(n int) string {
+func (s *fieldPatch) current(n int) string {
 	out := "object"
 	if len(s.list) > 0 {
 		out = "e"
@@ -122,7 +129,7 @@ func optionalChain(nodes []locationNode) (out string) {
 }
 
 // setIf returns operations that set a field if a condition is true.
-func (s *modifiedSet) setIf(fields []locationNode, condition, value string) string {
+func (s *fieldPatch) setIf(fields []locationNode, condition, value string) string {
 	conditions := s.filter
 	if condition != "" {
 		conditions = append(slices.Clone(conditions), condition)

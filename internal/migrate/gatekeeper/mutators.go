@@ -7,9 +7,11 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
+	"github.com/ostiary/ostiary/internal/migrate/mergeschema"
 )
 
 // The kinds of mutators that are converted.
@@ -230,10 +232,63 @@ func (b *builder) assign(m *mutator, location []locationNode, value func(current
 	if !ok {
 		return
 	}
+	if !b.isMerged(m, location) {
+		b.assignByPatch(location, filter, value)
+		return
+	}
 	if list := changedElements(location, filter); list != "" {
 		b.condition("elements", list+".size() > 0")
 	}
 	b.apply(setField("Object", "object", location, filter, value, ""))
+}
+
+// isMerged reports whether API servers merge all that has the location. An apply configuration
+// may not contain fields that they replace as a whole.
+func (b *builder) isMerged(m *mutator, location []locationNode) bool {
+	var kinds []schema.GroupVersionKind
+	for _, a := range m.Spec.ApplyTo {
+		for _, group := range a.Groups {
+			for _, version := range a.Versions {
+				for _, kind := range a.Kinds {
+					kinds = append(kinds, schema.GroupVersionKind{Group: group, Version: version, Kind: kind})
+				}
+			}
+		}
+	}
+	at := mergeschema.OfKinds(kinds...)
+	for _, n := range location {
+		if at = at.Field(n.name); !at.IsKnown() || at.IsAtomic() {
+			return false
+		}
+		if n.key != "" {
+			if at = at.Element(); !at.IsKnown() || at.IsAtomic() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// assignByPatch sets a field by a JSONPatch.
+func (b *builder) assignByPatch(location []locationNode, filter []string, value func(current string) string) {
+	s, ok := newFieldPatch(location, filter)
+	if !ok {
+		b.leaveOut(
+			"spec.location",
+			"API servers may replace a part of the location as a whole, and it is not below all elements of one list",
+			"write a WebhookPolicy with a JSONPatch",
+		)
+		return
+	}
+	parts := append(s.parents(), s.setIf(s.fields, "", value(s.current(len(s.fields)))))
+	b.patch(strings.Join(parts, " + "))
+}
+
+func (b *builder) patch(expression string) {
+	b.policy.Spec.Mutations = []admissionregistrationv1.Mutation{{
+		PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+		JSONPatch: &admissionregistrationv1.JSONPatch{Expression: expression},
+	}}
 }
 
 // pathTests adds the tests of paths as match conditions, and returns those about elements e
