@@ -58,8 +58,8 @@ func differentOperations(s *v1alpha1.WebhookPolicySpec) (out []string) {
 	return out
 }
 
-// differentFields returns how the fields that expressions read, and patches, differ from
-// those of the expressions that Kyverno generates for workloads.
+// differentFields returns how the fields that expressions read differ from those of the
+// expressions that Kyverno generates for workloads.
 func differentFields(s *v1alpha1.WebhookPolicySpec) (out []string) {
 	var read []string
 	for _, text := range Expressions(s) {
@@ -82,9 +82,6 @@ func differentFields(s *v1alpha1.WebhookPolicySpec) (out []string) {
 				strings.Join(read, ", "),
 			),
 		)
-	}
-	if slices.ContainsFunc(s.Mutations, func(m admissionregistrationv1.Mutation) bool { return m.JSONPatch != nil }) {
-		out = append(out, "for workloads, JSON patches change the pod template: Kyverno applies them to the workload")
 	}
 	return out
 }

@@ -15,10 +15,10 @@ func defaultControllers() []string {
 	return []string{"deployments", "statefulsets", "daemonsets", "replicasets", "jobs", "cronjobs"}
 }
 
-// autogen extends the policy to the workloads to which Kyverno extends it.
-func (b *builder) autogen() {
-	if !isExtended(b.common.MatchConstraints) {
-		return
+// controllers returns the workloads to which Kyverno extends the policy.
+func (b *builder) controllers() []string {
+	if m := b.common.MatchConstraints; m == nil || !isExtended(m) {
+		return nil
 	}
 	wanted := defaultControllers()
 	if a := b.common.Autogen; a != nil && a.PodControllers != nil && a.PodControllers.Controllers != nil {
@@ -27,7 +27,20 @@ func (b *builder) autogen() {
 			func(c string) bool { return !slices.Contains(a.PodControllers.Controllers, c) },
 		)
 	}
-	if different := conversion.SetPodTemplates(b.policy, wanted); len(different) > 0 {
+	return wanted
+}
+
+// autogen extends the policy to the workloads to which Kyverno extends it.
+func (b *builder) autogen() {
+	different := conversion.SetPodTemplates(b.policy, b.controllers())
+	hasPatch := func(m admissionregistrationv1.Mutation) bool { return m.JSONPatch != nil }
+	if b.policy.Spec.PodTemplates != nil && slices.ContainsFunc(b.policy.Spec.Mutations, hasPatch) {
+		different = append(
+			different,
+			"for workloads, JSON patches change the pod template: Kyverno applies them to the workload",
+		)
+	}
+	if len(different) > 0 {
 		b.change("spec.autogen", strings.Join(different, "; "))
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 	"github.com/ostiary/ostiary/internal/offline"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // A policy for Pods decides about a Deployment as about the Pod of its template.
@@ -23,23 +22,7 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := converted[0].Outputs[0].YAML()
-	if err != nil {
-		t.Fatal(err)
-	}
-	compiler := policy.NewCompiler()
-	apis, err := offline.NewAPIs(compiler.Engine(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := offline.Sort(read(t, string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := offline.NewEngine(in.Policies, compiler, apis)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := engineOf(t, converted[0].Outputs[0])
 	for labels, want := range map[string]bool{"{team: shop}": true, "{app: shop}": false} {
 		for _, o := range read(t, `apiVersion: v1
 kind: Pod
@@ -51,11 +34,11 @@ kind: Deployment
 metadata: {name: a, namespace: shop}
 spec: {selector: {}, template: {metadata: {labels: `+labels+`}, spec: {containers: []}}}
 `) {
-			request, err := apis.NewRequest(&o, nil, offline.RequestOptions{})
+			request, err := e.APIs.NewRequest(&o, nil, offline.RequestOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			result, err := e.Evaluate(t.Context(), request, offline.NewWorld(apis, nil, nil, nil), offline.Options{})
+			result, err := e.Evaluate(t.Context(), request, offline.NewWorld(e.APIs, nil, nil, nil), offline.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

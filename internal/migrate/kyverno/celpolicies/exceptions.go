@@ -2,6 +2,7 @@ package celpolicies
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ type appliedException struct {
 	policyException
 	source *load.Object
 	to     []*conversion.Output
+	failed []string // why it is left out for policies
 }
 
 // exceptionsOf returns the exceptions of the input, and conversions of those that are left
@@ -59,7 +61,15 @@ func (e *appliedException) refersTo(o *load.Object) bool {
 // conversion says what became of the exception.
 func (e *appliedException) conversion() conversion.Conversion {
 	c := conversion.Conversion{Source: *e.source}
+	for _, why := range e.failed {
+		c.LeaveOut(
+			"spec.matchConditions",
+			why,
+			"exempt users or namespaces, or write a policy for Pods and one for workloads",
+		)
+	}
 	switch {
+	case len(e.to) == 0 && len(e.failed) > 0:
 	case len(e.to) == 0:
 		c.LeaveOut(
 			"spec.policyRefs",
@@ -96,6 +106,7 @@ func (e *appliedException) form() string {
 // policy reads from the variable exceptions; others exempt the request.
 func (b *builder) except() {
 	var images, values []string
+	b.exceptions = slices.DeleteFunc(b.exceptions, b.leaveOutException)
 	for _, e := range b.exceptions {
 		condition := conjunctionOf(e.Spec.MatchConditions)
 		if len(e.Spec.Images)+len(e.Spec.AllowedValues) == 0 {
@@ -109,6 +120,30 @@ func (b *builder) except() {
 	}
 	b.allowed("allowedImages", images)
 	b.allowed("allowedValues", values)
+}
+
+// leaveOutException leaves out an exception that reads the object, if the policy is extended
+// to pod templates: there, the object is the Pod of the template and has neither the kind nor
+// the name and the labels of the workload.
+func (b *builder) leaveOutException(e *appliedException) bool {
+	condition := conjunctionOf(e.Spec.MatchConditions)
+	readsObject := slices.ContainsFunc(
+		[]string{"object", "oldObject", "variables"},
+		func(name string) bool { return celtext.Reads(condition, name) },
+	)
+	if !readsObject || len(b.controllers()) == 0 {
+		return false
+	}
+	e.failed = append(e.failed, fmt.Sprintf(
+		"it reads the object, and the policy %s is extended to pod templates, whose object is the Pod of the "+
+			"template: it would exempt no workload",
+		b.Source.Metadata.Name,
+	))
+	b.change(
+		"spec.autogen",
+		fmt.Sprintf("the PolicyException %s is left out: the policy applies to what it exempts", e.Name),
+	)
+	return true
 }
 
 // conjunctionOf returns the conjunction of conditions.
