@@ -15,7 +15,9 @@ type Place struct {
 	strict   string // the source that fails if the value is absent
 	parent   string // the map that has the value, if that is always present
 	name     string
-	root     bool // of an object
+	root     bool       // of an object
+	nullable bool       // the object may be null
+	guard    Expression // false if the value is null
 }
 
 // VariablePlace returns the place of a variable.
@@ -30,6 +32,23 @@ func ObjectPlace(source string, s Shape) Place {
 	return p
 }
 
+// NullableObjectPlace returns the place of an object that some requests do not have, such as
+// the old object of a CREATE.
+func NullableObjectPlace(source string, s Shape) Place {
+	p := ObjectPlace(source, s)
+	p.nullable, p.guard = true, Relate(Term(source), "!=", Term("null"))
+	return p
+}
+
+// Guard returns an expression that is false if the value is null because the object is, or
+// because a list has too few elements. Its evaluation fails if the list is absent.
+func (p Place) Guard() Expression {
+	if p.guard.String() == "" {
+		return True()
+	}
+	return p.guard
+}
+
 // Name returns the name of the field, empty if it has none.
 func (p Place) Name() string { return p.name }
 
@@ -38,7 +57,7 @@ func (p Place) Field(name string) Place {
 	if member, ok := p.Members[name]; ok {
 		return member
 	}
-	child := Place{Shape: p.Shape.Field(name), name: name}
+	child := Place{Shape: p.Shape.Field(name), name: name, guard: p.guard}
 	child.strict = p.strict + "[" + Quote(name).String() + "]"
 	if IsIdentifier(name) {
 		child.strict = p.strict + "." + name
@@ -46,7 +65,8 @@ func (p Place) Field(name string) Place {
 	if p.root && name == "metadata" && child.Shape.Kind() == KindAny {
 		child.Shape = ShapeOfType[metav1.ObjectMeta]()
 	}
-	if p.root && (name == "metadata" || name == "spec" && child.Shape.IsStruct()) { // API servers always send them
+	sent := name == "metadata" || name == "spec" && child.Shape.IsStruct() // always, by API servers
+	if p.root && !p.nullable && sent {
 		child.source = Term(child.strict)
 		return child
 	}
@@ -64,9 +84,11 @@ func (p Place) Field(name string) Place {
 
 // Index returns the place of an element of a list.
 func (p Place) Index(index string) Place {
+	hasElement := Relate(Call(Term(p.strict), "size"), ">", Term(index))
 	return Place{
 		Shape: p.Shape.Element(), optional: true, strict: p.strict + "[" + index + "]",
 		source: Term(p.source.In(Primary) + "[?" + index + "]"),
+		guard:  And(p.Guard(), hasElement),
 	}
 }
 

@@ -183,20 +183,45 @@ func fieldOfType(t reflect.Type, name string) reflect.Type {
 		return fieldOfType(t.Elem(), name)
 	case t.Kind() == reflect.Map:
 		return t.Elem()
-	case t.Kind() != reflect.Struct:
-		return nil
+	}
+	if f, ok := structField(t, name); ok {
+		return f.Type
+	}
+	return nil
+}
+
+// structField returns the field with a name in JSON.
+func structField(t reflect.Type, name string) (reflect.StructField, bool) {
+	if t.Kind() == reflect.Pointer {
+		return structField(t.Elem(), name)
+	}
+	if t.Kind() != reflect.Struct {
+		return reflect.StructField{}, false
 	}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if tag == name {
-			return f.Type
+			return f, true
 		}
 		if tag == "" && (f.Anonymous || strings.Contains(options, "inline")) {
-			if found := fieldOfType(f.Type, name); found != nil {
-				return found
+			if found, ok := structField(f.Type, name); ok {
+				return found, true
 			}
 		}
 	}
-	return nil
+	return reflect.StructField{}, false
+}
+
+// MergesList reports whether a strategic merge patch merges the elements of a list in a
+// member, instead of replacing the list, and the field that identifies an element. It
+// replaces the lists of kinds that are not built in.
+func (s Shape) MergesList(name string) (key string, merges bool) {
+	for _, t := range s.types {
+		f, _ := structField(t, name)
+		if strings.Contains(f.Tag.Get("patchStrategy"), "merge") {
+			return f.Tag.Get("patchMergeKey"), true
+		}
+	}
+	return "", false
 }

@@ -38,6 +38,7 @@ func (p placedRule) key() []string {
 		p.failureOverride,
 		p.ratchet,
 		p.podSecurity,
+		p.templates,
 		len(p.mutations) > 0,
 	} {
 		text, _ := json.Marshal(v)
@@ -63,6 +64,25 @@ func (b *builder) build() {
 			suffix = g[0].name
 		}
 		b.buildGroup(g, suffix)
+	}
+	b.orderMutations()
+}
+
+// orderMutations gives policies that mutate the order of their rules.
+func (b *builder) orderMutations() {
+	var mutating []*v1alpha1.WebhookPolicy
+	for _, o := range b.Outputs {
+		if p := o.Policy(); len(p.Spec.Mutations) > 0 {
+			mutating = append(mutating, p)
+		}
+	}
+	if len(mutating) < 2 {
+		return
+	}
+	order := v1alpha1.DefaultOrder
+	for _, p := range mutating {
+		p.Spec.Order = new(order)
+		order++
 	}
 }
 
@@ -131,10 +151,18 @@ func (b *builder) buildGroup(group []placedRule, suffix string) {
 // extend extends a group to the workloads to which Kyverno extends it, and returns the
 // differences.
 func (b *builder) extend(p *v1alpha1.WebhookPolicy, first placedRule) []string {
-	if !first.extends || !b.extends() {
+	kinds := b.controllerKinds()
+	switch {
+	case len(first.templates) > 0:
+		kinds = first.templates
+	case !first.extends || !b.extends():
 		return nil
 	}
-	return conversion.SetPodTemplates(p, b.controllers())
+	resources := make([]string, len(kinds))
+	for i, kind := range kinds {
+		resources[i] = controllerResources()[kind]
+	}
+	return conversion.SetPodTemplates(p, resources)
 }
 
 // reportRule writes the row of a rule.
@@ -158,23 +186,29 @@ func (c *convertedRule) enforces(p *clusterPolicy) bool {
 // annotationControllers names the workloads to which Kyverno extends a policy for Pods.
 const annotationControllers = "pod-policies.kyverno.io/autogen-controllers"
 
-// controllers returns the resources of the workloads to which Kyverno extends the policy.
-func (b *builder) controllers() []string {
-	resources := map[string]string{
-		"Deployment":  "deployments",
-		"StatefulSet": "statefulsets",
-		"DaemonSet":   "daemonsets",
-		"ReplicaSet":  "replicasets",
-		"Job":         "jobs", "CronJob": "cronjobs", "ReplicationController": "replicationcontrollers",
+// controllerResources are the resources of the workloads that have pod templates, by kind.
+func controllerResources() map[string]string {
+	return map[string]string{
+		"Deployment":            "deployments",
+		"StatefulSet":           "statefulsets",
+		"DaemonSet":             "daemonsets",
+		"ReplicaSet":            "replicasets",
+		"Job":                   "jobs",
+		"CronJob":               "cronjobs",
+		"ReplicationController": "replicationcontrollers",
 	}
+}
+
+// controllerKinds returns the kinds of the workloads to which Kyverno extends the policy.
+func (b *builder) controllerKinds() []string {
 	text, ok := b.source.Annotations[annotationControllers]
 	if !ok || text == "all" {
 		text = "Deployment,StatefulSet,DaemonSet,ReplicaSet,Job,CronJob,ReplicationController"
 	}
 	var wanted []string
 	for kind := range strings.SplitSeq(text, ",") {
-		if r := resources[strings.TrimSpace(kind)]; r != "" {
-			wanted = append(wanted, r)
+		if kind = strings.TrimSpace(kind); controllerResources()[kind] != "" {
+			wanted = append(wanted, kind)
 		}
 	}
 	return wanted

@@ -2,8 +2,10 @@
 package classic
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -83,6 +85,7 @@ func convertPolicy(c *conversion.Conversion, catalogue catalogue, exceptions []*
 	}
 	b := &builder{Conversion: c, source: p, exceptions: exceptions}
 	rows := make([]conversion.Row, len(p.Spec.Rules))
+	var leftOut []string // mutations
 	for i := range p.Spec.Rules {
 		r := &p.Spec.Rules[i]
 		rows[i] = conversion.Row{Rule: r.Name, Field: fmt.Sprintf("spec.rules[%d]", i)}
@@ -98,7 +101,14 @@ func convertPolicy(c *conversion.Conversion, catalogue catalogue, exceptions []*
 			if why.field != "" {
 				rows[i].Field += "." + why.field
 			}
+			if r.Mutate != nil {
+				leftOut = append(leftOut, r.Name)
+			}
 			continue
+		}
+		if len(leftOut) > 0 && r.mutatesByObject() {
+			note := fmt.Sprintf("it may read what %s would change, which is left out", strings.Join(leftOut, ", "))
+			out.notes = append(out.notes, note)
 		}
 		b.rules = append(b.rules, placedRule{out, &rows[i]})
 	}
@@ -106,6 +116,17 @@ func convertPolicy(c *conversion.Conversion, catalogue catalogue, exceptions []*
 	c.Rows = append(c.Rows, rows...)
 	b.policyNotes()
 	return nil
+}
+
+// mutatesByObject reports whether the rule is a mutation whose effect may depend on the
+// object, and so on the mutations before it.
+func (r *rule) mutatesByObject() bool {
+	if r.Mutate == nil {
+		return false
+	}
+	text, err := json.Marshal(r.Mutate)
+	return err != nil || r.Preconditions != nil || len(r.Context) > 0 ||
+		strings.Contains(string(text), "{{") || strings.Contains(string(text), "(")
 }
 
 // metadata returns the metadata of the result for a group of rules.

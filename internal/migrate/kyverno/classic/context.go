@@ -2,6 +2,7 @@ package classic
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -19,7 +20,8 @@ func (v *ruleConverter) newScope() *conditions.Scope {
 		return ce.VariablePlace("request."+name, request.Field(name).Shape)
 	}
 	request.Members = map[string]ce.Place{
-		"object": v.matching.object, "oldObject": ce.ObjectPlace("oldObject", v.matching.object.Shape),
+		"object":    v.matching.object,
+		"oldObject": v.matching.oldObject(),
 		"operation": required("operation"),
 		"userInfo":  required("userInfo"),
 		"kind":      required("kind"),
@@ -34,6 +36,7 @@ func (v *ruleConverter) newScope() *conditions.Scope {
 	return &conditions.Scope{
 		Variables: map[string]conditions.Value{"request": conditions.Field(request)},
 		Notes:     &v.notes,
+		Define:    v.out.define,
 		Unsupported: map[string]string{
 			"images":               "Kyverno parses names of images",
 			"request.roles":        "the bindings of a user are not part of a request",
@@ -41,6 +44,22 @@ func (v *ruleConverter) newScope() *conditions.Scope {
 			"elementIndex":         "CEL has no index of elements",
 			"target":               "it is an existing object", "globalContext": "it has data of the cluster",
 		},
+	}
+}
+
+// define adds a variable, and returns its name, which is unique in the rule.
+func (c *convertedRule) define(name, expression string) string {
+	for n := 2; ; n++ {
+		named := func(known admissionregistrationv1.Variable) bool { return known.Name == name }
+		i := slices.IndexFunc(c.variables, named)
+		if i < 0 {
+			c.variables = append(c.variables, admissionregistrationv1.Variable{Name: name, Expression: expression})
+			return name
+		}
+		if c.variables[i].Expression == expression {
+			return name
+		}
+		name = fmt.Sprintf("%s%d", strings.TrimRight(name, "0123456789"), n)
 	}
 }
 

@@ -1,8 +1,10 @@
 package classic
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
@@ -82,15 +84,59 @@ func (b *builder) except(out *convertedRule, c catalogue) {
 		if !e.refersTo(b.source, out.name) {
 			continue
 		}
-		condition, err := e.condition(out, c)
+		err := b.exceptTemplates(e, out)
+		var condition ce.Expression
+		if err == nil {
+			condition, err = e.condition(out, c)
+		}
 		if err != nil {
 			e.failed = append(e.failed, fmt.Sprintf("for the rule %s: %v", out.name, err))
+			note := fmt.Sprintf("the exception %s is left out: the rule applies to what it exempts", e.Name)
+			out.notes = append(out.notes, note)
 			continue
 		}
 		e.used = true
 		out.condition("exception-"+e.Name, ce.Not(condition))
 		out.notes = append(out.notes, fmt.Sprintf("the exception %s is a match condition", e.Name))
 	}
+}
+
+// exceptTemplates returns an error for an exception of a rule that is extended to pod
+// templates, unless it exempts workloads and Pods alike. Expressions read the Pod of the
+// template then, which has neither the kind nor the name and the labels of the workload.
+func (b *builder) exceptTemplates(e *appliedException, out *convertedRule) error {
+	kinds := b.controllerKinds()
+	if !out.extends || !b.extends() || len(kinds) == 0 {
+		return nil
+	}
+	generated := []string{"autogen-" + out.name}
+	if slices.Contains(kinds, "CronJob") {
+		generated = append(generated, "autogen-cronjob-"+out.name)
+	}
+	for _, name := range generated {
+		if !e.refersTo(b.source, name) {
+			return fmt.Errorf("it does not name the rule %s, and the rule is extended to pod templates", name)
+		}
+	}
+	blocks, _ := e.Spec.Match.filters()
+	for _, f := range blocks {
+		for _, kind := range append([]string{"Pod"}, kinds...) {
+			named := func(text string) bool {
+				k, ok := parseKind(text)
+				return ok && k.subresource == "" && scalar.MatchesWildcard(k.kind, kind)
+			}
+			if len(f.Resources.Kinds) > 0 && !slices.ContainsFunc(f.Resources.Kinds, named) {
+				return fmt.Errorf("it is not for the kind %s, and the rule is extended to pod templates", kind)
+			}
+		}
+		if f.Resources.names() {
+			return fmt.Errorf("it names objects, labels or annotations, and pod templates do not have those of the workload")
+		}
+	}
+	if text, err := json.Marshal(e.Spec.Conditions); err != nil || strings.Contains(string(text), "bject") {
+		return fmt.Errorf("its conditions read the object, and pod templates are not the workload")
+	}
+	return nil
 }
 
 // condition returns an expression that is true for requests that the exception exempts.

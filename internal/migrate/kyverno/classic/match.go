@@ -272,6 +272,19 @@ func (m *ruleMatching) setObject() {
 	}
 }
 
+// oldObject returns the place of the old object, which is null unless the request is an
+// UPDATE or a DELETE.
+func (m *ruleMatching) oldObject() ce.Place {
+	for _, r := range m.rules {
+		for _, o := range r.Operations {
+			if o != admissionregistrationv1.Update && o != admissionregistrationv1.Delete {
+				return ce.NullableObjectPlace("oldObject", m.object.Shape)
+			}
+		}
+	}
+	return ce.ObjectPlace("oldObject", m.object.Shape)
+}
+
 // useObjectOf makes the expressions for the requests of other rules.
 func (m *ruleMatching) useObjectOf(rules []admissionregistrationv1.NamedRuleWithOperations) {
 	m.rules = rules

@@ -42,19 +42,33 @@ func (v *ruleConverter) mutate(m *mutation) error {
 	if !ok {
 		return &leftOutError{"mutate.patchStrategicMerge", "the patch is no map", "correct it"}
 	}
-	a := &configuration{scope: v.scope, root: object, path: []string{}}
-	e, err := a.object(patch, object, "Object")
-	if err != nil {
+	if err := v.mergePatch(patch, object); err != nil {
 		return fmt.Errorf("mutate.patchStrategicMerge: %w", err)
 	}
-	applies := ce.And(append(a.conditions, a.global...)...)
-	if e.String() != "" {
-		v.addConfiguration(ce.If(applies, e, ce.Term("Object{}")))
-	}
-	for _, p := range a.patches {
-		v.addPatch(ce.If(applies, p, ce.Term("[]")))
-	}
 	return nil
+}
+
+// mergePatch converts a strategic merge patch: to an apply configuration if API servers merge
+// all of its parts, and otherwise to a JSON patch.
+func (v *ruleConverter) mergePatch(patch map[string]any, object ce.Place) error {
+	s := v.matching.mergeSchema()
+	if needsJSONPatch(patch, object.Shape, s) {
+		m := &jsonMerge{scope: v.scope}
+		parts, err := m.object(patch, object, s, patchPath{})
+		if err != nil {
+			return err
+		}
+		if len(parts) > 0 {
+			v.addPatch(ce.If(ce.And(append(m.conditions, m.global...)...), parts.list(), ce.Term("[]")))
+		}
+		return nil
+	}
+	a := &configuration{scope: v.scope}
+	e, err := a.object(patch, object, "Object")
+	if err == nil && e.String() != "" {
+		v.addConfiguration(ce.If(ce.And(append(a.conditions, a.global...)...), e, ce.Term("Object{}")))
+	}
+	return err
 }
 
 func (v *ruleConverter) addPatch(e ce.Expression) {
@@ -74,29 +88,16 @@ func (v *ruleConverter) addConfiguration(e ce.Expression) {
 	})
 }
 
-// configuration converts a strategic merge patch to an apply configuration, and parts that
-// this cannot express to JSON patches.
-type configuration struct {
-	scope      *conditions.Scope
-	conditions []ce.Expression // of the object that the configuration is about
+// anchors are the conditions in a patch.
+type anchors struct {
+	conditions []ce.Expression // of the object that the patch is about
 	global     []ce.Expression // of the whole patch
-	patches    []ce.Expression
-	root       ce.Place // the object of the patch
-	path       []string // from the root; nil in an element of a list
 }
 
-// mergeKey returns the field by which API servers merge the elements of a list; empty if
-// they replace the list.
-func mergeKey(list string) string {
-	switch list {
-	case "containers", "initContainers", "ephemeralContainers", "volumes", "env", "imagePullSecrets":
-		return "name"
-	case "volumeMounts":
-		return "mountPath"
-	case "volumeDevices":
-		return "devicePath"
-	}
-	return ""
+// configuration converts a strategic merge patch to an apply configuration.
+type configuration struct {
+	anchors
+	scope *conditions.Scope
 }
 
 // object returns an object of the patch.
@@ -106,19 +107,15 @@ func (a *configuration) object(patch map[string]any, at ce.Place, typeName strin
 		modifier, name, anchor := pattern.Anchor(key)
 		field := at.Field(name)
 		if anchor && (modifier == "" || modifier == "<") {
-			if err := a.condition(modifier, patch[key], field); err != nil {
+			if err := a.addCondition(modifier, patch[key], field); err != nil {
 				return ce.False(), fmt.Errorf("%s: %w", name, err)
 			}
 			continue
 		}
 		if anchor && modifier != "+" {
-			return ce.False(), fmt.Errorf(
-				"%s: the anchor %s() is left out: apply configurations have no counterpart",
-				name,
-				modifier,
-			)
+			return ce.False(), fmt.Errorf("%s: the anchor %s() is left out: a patch has no such anchor", name, modifier)
 		}
-		value, err := a.member(patch[key], field, typeName, name, anchor)
+		value, err := a.value(patch[key], field, typeName, name)
 		if err != nil {
 			return ce.False(), fmt.Errorf("%s: %w", name, err)
 		}
@@ -158,8 +155,8 @@ func patchField(name string, value ce.Expression, field ce.Place, ifAbsent, plai
 	).String()
 }
 
-// condition adds a condition: of the object, or with the global anchor of the whole patch.
-func (a *configuration) condition(modifier string, p any, at ce.Place) error {
+// addCondition adds a condition: of the object, or with the global anchor of the whole patch.
+func (a *anchors) addCondition(modifier string, p any, at ce.Place) error {
 	if hasConditions(p) {
 		return fmt.Errorf("conditional anchors in another one are left out: use preconditions")
 	}
@@ -192,45 +189,6 @@ func hasConditions(p any) bool {
 	return false
 }
 
-// member returns a field of the patch. Empty is one that JSON patches change: a deletion,
-// and a list that API servers replace.
-func (a *configuration) member(patch any, at ce.Place, typeName, name string, ifAbsent bool) (ce.Expression, error) {
-	list, isList := patch.([]any)
-	replaces := isList && mergeKey(name) == ""
-	if patch != nil && !replaces || a.path == nil {
-		inner := *a
-		if a.path != nil {
-			inner.path = append(slices.Clip(a.path), name)
-		}
-		e, err := inner.value(patch, at, typeName, name)
-		a.conditions = inner.conditions
-		a.global = inner.global
-		a.patches = inner.patches
-		return e, err
-	}
-	segments := make([]string, 0, len(a.path)+1)
-	for _, s := range append(slices.Clip(a.path), name) {
-		segments = append(segments, strings.NewReplacer("~", "~0", "/", "~1").Replace(s))
-	}
-	o := patchStep{Op: "remove", Path: "/" + strings.Join(segments, "/")}
-	if replaces {
-		if slices.ContainsFunc(list, hasAnchors) {
-			return ce.False(), fmt.Errorf("anchors in a list that is not merged are left out: use patchesJson6902")
-		}
-		o.Op, o.Value = "add", patch
-	}
-	parts, err := patchOperation(a.scope, o, a.root, map[string]bool{"/metadata": true})
-	if err != nil {
-		return ce.False(), err
-	}
-	e := ce.Raw(strings.Join(parts, " + "), ce.Addition)
-	if ifAbsent {
-		e = ce.If(at.Present(), ce.Term("[]"), e)
-	}
-	a.patches = append(a.patches, e)
-	return ce.Term(""), nil
-}
-
 func hasAnchors(p any) bool {
 	switch typed := p.(type) {
 	case map[string]any:
@@ -245,13 +203,12 @@ func hasAnchors(p any) bool {
 	return false
 }
 
+// value returns a value of the patch; empty has conditions only.
 func (a *configuration) value(patch any, at ce.Place, typeName, name string) (ce.Expression, error) {
 	switch p := patch.(type) {
-	case nil:
-		return ce.False(), fmt.Errorf("the deletion with null is left out: use patchesJson6902")
 	case map[string]any:
-		if slices.ContainsFunc(slices.Collect(maps.Keys(p)), func(k string) bool { return strings.HasPrefix(k, "$") }) {
-			return ce.False(), fmt.Errorf("the directives of strategic merge patches are left out: use patchesJson6902")
+		if err := withoutDirectives(p); err != nil {
+			return ce.False(), err
 		}
 		return a.object(p, at, typeName+"."+name)
 	case []any:
@@ -260,13 +217,18 @@ func (a *configuration) value(patch any, at ce.Place, typeName, name string) (ce
 	return valueOf(a.scope, patch)
 }
 
+// withoutDirectives returns an error for a patch with directives.
+func withoutDirectives(patch map[string]any) error {
+	for key := range patch {
+		if strings.HasPrefix(key, "$") {
+			return fmt.Errorf("the directives of strategic merge patches are left out: use patchesJson6902")
+		}
+	}
+	return nil
+}
+
 // list returns the elements of a list that is merged by name.
 func (a *configuration) list(patch []any, at ce.Place, typeName, name string) (ce.Expression, error) {
-	if mergeKey(name) == "" {
-		return ce.False(), fmt.Errorf(
-			"the patch of a list that is replaced, in an element of another list, is left out: use patchesJson6902",
-		)
-	}
 	var parts []string
 	for i, element := range patch {
 		p, ok := element.(map[string]any)
@@ -284,83 +246,84 @@ func (a *configuration) list(patch []any, at ce.Place, typeName, name string) (c
 	return ce.Raw(strings.Join(parts, " + "), ce.Addition), nil
 }
 
-// element returns the elements of a list that one element of the patch changes: that with
-// its name, or those that match its conditional anchors. An element with global anchors
-// changes none: the whole patch has an effect only if an element matches them.
+// element returns the elements of a list that match the conditional anchors of an element of
+// the patch.
 func (a *configuration) element(patch map[string]any, at ce.Place, typeName, list string) (ce.Expression, error) {
-	key := mergeKey(list)
-	if name, ok := patch[key].(string); ok {
-		return a.named(patch, name, at, typeName)
-	}
 	item := ce.Singular(list, "item")
-	element := ce.VariablePlace(item, at.Shape.Element())
 	inner := &configuration{scope: a.scope}
-	e, err := inner.object(patch, element, typeName)
+	e, err := inner.object(patch, ce.VariablePlace(item, at.Shape.Element()), typeName)
 	if err != nil {
 		return e, err
 	}
-	if len(inner.global) > 0 {
-		some := ce.Macro(at.Or("[]"), "exists", item, ce.And(append(inner.global, inner.conditions...)...))
-		none := ce.Relate(ce.Call(at.Or("[]"), "size"), "==", ce.Term("0"))
-		a.global = append(a.global, at.Present(), ce.Or(none, some))
-		return ce.Term(""), nil
-	}
-	if len(inner.conditions) == 0 {
-		return e, fmt.Errorf("the element has neither a %s nor a conditional anchor: add (%s): \"*\"", key, key)
-	}
-	if e.String() == "" {
-		return e, nil
-	}
-	if key != "name" {
-		return e, fmt.Errorf("conditional anchors in a list without names have no effect: add %s", key)
+	isGlobal, err := a.addElement(&inner.anchors, at, item)
+	if err != nil || isGlobal || e.String() == "" {
+		return ce.Term(""), err
 	}
 	text := strings.Replace(e.String(), typeName+"{", typeName+"{name: "+item+".name, ", 1)
 	elements := at.Or("[]")
-	if where := ce.And(inner.conditions...); !where.IsTrue() && where.String() != "has("+item+".name)" {
+	if where := inner.where(item); !where.IsTrue() {
+		noteOrder(a.scope, list)
 		elements = ce.Macro(elements, "filter", item, where)
 	}
 	return ce.Macro(elements, "map", item, ce.Term(strings.Replace(text, ", }", "}", 1))), nil
 }
 
-// named returns the element with a name. What it adds only if it is absent is looked up in
-// the element of the object.
-func (a *configuration) named(patch map[string]any, name string, at ce.Place, typeName string) (ce.Expression, error) {
-	for key := range patch {
-		if modifier, _, anchor := pattern.Anchor(key); anchor {
-			return ce.False(), fmt.Errorf("the anchor %s() beside a name is left out: use (name)", modifier)
-		}
+// addElement adds the conditions of an element of a list. An element with global anchors
+// changes none: the whole patch has an effect only if an element matches them.
+func (a *anchors) addElement(inner *anchors, at ce.Place, item string) (isGlobal bool, err error) {
+	if len(inner.global) > 0 {
+		some := ce.Macro(at.Or("[]"), "exists", item, ce.And(append(inner.global, inner.conditions...)...))
+		none := ce.Relate(ce.Call(at.Or("[]"), "size"), "==", ce.Term("0"))
+		a.global = append(a.global, at.Present(), ce.Or(none, some))
+		return true, nil
 	}
-	if strings.Contains(name, "{{") {
-		return ce.False(), fmt.Errorf("the name with a variable is left out: use (name)")
+	if len(inner.conditions) == 0 {
+		return false, fmt.Errorf("the element has neither a name nor a conditional anchor: add (name): \"*\"")
 	}
-	inner := &configuration{scope: a.scope}
-	e, err := inner.object(patch, ce.VariablePlace("object", at.Shape.Element()), typeName)
-	return ce.List(e), err
+	return false, nil
+}
+
+// where is the condition of an element. All elements have a name.
+func (a *anchors) where(item string) ce.Expression {
+	where := ce.And(a.conditions...)
+	if where.String() == "has("+item+".name)" {
+		return ce.True()
+	}
+	return where
+}
+
+// noteOrder reports that a patch of some elements of a list has another order in Kyverno.
+func noteOrder(scope *conditions.Scope, list string) {
+	note := "elements of " + list + " that exist stay in their place: Kyverno moves those that it changes to the front"
+	if !slices.Contains(*scope.Notes, note) {
+		*scope.Notes = append(*scope.Notes, note)
+	}
 }
 
 // valueOf returns a value of a patch, whose texts may have variables.
 func valueOf(scope *conditions.Scope, v any) (ce.Expression, error) {
 	switch typed := v.(type) {
 	case map[string]any:
-		var entries []string
-		for _, key := range slices.Sorted(maps.Keys(typed)) {
-			e, err := valueOf(scope, typed[key])
+		keys := slices.Sorted(maps.Keys(typed))
+		values := make([]any, len(keys))
+		for i, key := range keys {
+			values[i] = typed[key]
+		}
+		entries, err := elementsOf(scope, values)
+		if err != nil {
+			return ce.False(), err
+		}
+		for i, key := range keys {
+			name, err := keyOf(scope, key)
 			if err != nil {
-				return e, err
+				return name, err
 			}
-			entries = append(entries, ce.Quote(key).String()+": "+dynamicElement(e, len(typed)))
+			entries[i] = name.String() + ": " + entries[i]
 		}
 		return ce.Term("{" + strings.Join(entries, ", ") + "}"), nil
 	case []any:
-		var elements []string
-		for _, element := range typed {
-			e, err := valueOf(scope, element)
-			if err != nil {
-				return e, err
-			}
-			elements = append(elements, dynamicElement(e, len(typed)))
-		}
-		return ce.Term("[" + strings.Join(elements, ", ") + "]"), nil
+		elements, err := elementsOf(scope, typed)
+		return ce.Term("[" + strings.Join(elements, ", ") + "]"), err
 	}
 	value, err := scope.Any(v)
 	if err != nil {
@@ -369,10 +332,32 @@ func valueOf(scope *conditions.Scope, v any) (ce.Expression, error) {
 	return value.Source()
 }
 
-// dynamicElement makes the values of a literal ones of the same type for the type checker.
-func dynamicElement(e ce.Expression, n int) string {
-	if n == 1 || strings.HasPrefix(e.String(), `"`) {
-		return e.String()
+// elementsOf returns the elements of a literal, which have one type for the type checker.
+func elementsOf(scope *conditions.Scope, values []any) ([]string, error) {
+	texts := make([]string, len(values))
+	same := true
+	for i, v := range values {
+		e, err := valueOf(scope, v)
+		if err != nil {
+			return nil, err
+		}
+		texts[i] = e.String()
+		same = same && e.IsText()
 	}
-	return "dyn(" + e.String() + ")"
+	if same || len(values) < 2 {
+		return texts, nil
+	}
+	for i := range texts {
+		texts[i] = "dyn(" + texts[i] + ")"
+	}
+	return texts, nil
+}
+
+// keyOf returns a key of a map in a patch, which may have variables.
+func keyOf(scope *conditions.Scope, key string) (ce.Expression, error) {
+	value, err := scope.Text(key)
+	if err != nil {
+		return ce.False(), err
+	}
+	return value.Source()
 }

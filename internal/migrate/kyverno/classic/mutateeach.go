@@ -1,6 +1,7 @@
 package classic
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -32,11 +33,9 @@ func (v *ruleConverter) mutateEach(f forEachMutation) error {
 		return err
 	}
 	if f.PatchStrategicMerge != nil {
-		patch, err := e.configuration(f.PatchStrategicMerge)
-		if err != nil {
+		if err := v.mergeEach(e, f.PatchStrategicMerge); err != nil {
 			return fmt.Errorf("patchStrategicMerge: %w", err)
 		}
-		v.addConfiguration(patch)
 		return nil
 	}
 	patch, err := e.jsonPatch(f)
@@ -72,21 +71,60 @@ func (v *ruleConverter) eachElement(f forEachMutation) (*eachElement, error) {
 	return e, nil
 }
 
+// Errors about patches of elements.
+var (
+	errNoField     = errors.New("global anchors, and patches without a field, are left out")
+	errAnotherList = errors.New("the patch of another list than that of foreach is left out: use a rule of its own")
+)
+
 var elementName = regexp.MustCompile(`^\{\{\s*element0?\.name\s*\}\}$`)
 
-// configuration converts a strategic merge patch of the element with its own name.
-func (e *eachElement) configuration(patch any) (ce.Expression, error) {
+// mergeEach converts a strategic merge patch of the element with its own name.
+func (v *ruleConverter) mergeEach(e *eachElement, patch any) error {
 	typeName, element, err := e.named(patch)
 	if err != nil {
-		return ce.False(), err
+		return err
 	}
+	s, path := v.matching.mergeSchema(), patchPath{}
+	for _, name := range strings.Split(typeName, ".")[1:] {
+		s, path = s.Field(name), path.field(name)
+	}
+	if !slices.Equal(s.Keys(), []string{"name"}) {
+		return errAnotherList
+	}
+	if !e.applies.IsTrue() {
+		noteOrder(e.scope, e.list.Name())
+	}
+	if !needsJSONPatch(element, e.list.Shape.Element(), s.Element()) {
+		configuration, err := e.configuration(typeName, element)
+		if err == nil {
+			v.addConfiguration(configuration)
+		}
+		return err
+	}
+	l := &listElements{at: e.list, item: e.item, index: "i"}
+	m := &jsonMerge{scope: e.scope}
+	place := ce.VariablePlace(e.item, e.list.Shape.Element())
+	parts, err := m.object(element, place, s.Element(), path.element(l.index))
+	if err != nil {
+		return err
+	}
+	if len(m.global) > 0 || len(parts) == 0 {
+		return errNoField
+	}
+	v.addPatch(l.each(ce.And(append(m.conditions, e.applies)...), parts).list())
+	return nil
+}
+
+// configuration returns the apply configuration for the elements.
+func (e *eachElement) configuration(typeName string, element map[string]any) (ce.Expression, error) {
 	inner := &configuration{scope: e.scope}
 	object, err := inner.object(element, ce.VariablePlace(e.item, e.list.Shape.Element()), typeName)
 	if err != nil {
 		return object, err
 	}
 	if len(inner.global) > 0 || object.String() == "" {
-		return object, fmt.Errorf("global anchors, and patches without a field, are left out")
+		return object, errNoField
 	}
 	text := strings.Replace(object.String(), typeName+"{", typeName+"{name: "+e.item+".name, ", 1)
 	list := e.mapped("map", ce.And(append(inner.conditions, e.applies)...), ce.Term(text))
@@ -117,8 +155,8 @@ func (e *eachElement) named(patch any) (typeName string, element map[string]any,
 		}
 	}
 	elements, _ := patch.([]any)
-	if len(elements) != 1 || e.list.Strict().String() != "object"+path || mergeKey(e.list.Name()) != "name" {
-		return "", nil, fmt.Errorf("the patch of another list than that of foreach is left out: use a rule of its own")
+	if len(elements) != 1 || e.list.Strict().String() != "object"+path {
+		return "", nil, errAnotherList
 	}
 	given, ok := elements[0].(map[string]any)
 	if !ok {

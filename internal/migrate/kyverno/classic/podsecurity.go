@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -25,12 +26,62 @@ func (v *ruleConverter) podSecurity(s *podSecurityStandard) error {
 	if len(v.out.variables)+len(v.out.conditions) > 0 && v.out.paramRef != nil {
 		return &leftOutError{"context", "a plugin has no params", "write the rule in CEL"}
 	}
+	if err := v.podSecurityKinds(); err != nil {
+		return err
+	}
 	v.out.podSecurity, v.out.ratchet = s, false
 	v.notes = append(
 		v.notes,
 		"labels of a namespace for the Pod Security Standards replace the level of the rule, as for the plugin of "+
 			"the API server",
 	)
+	return nil
+}
+
+// podSecurityKinds makes the workloads that a rule names beside Pods workloads whose templates
+// it checks, because the plugin enforces a level for Pods only.
+func (v *ruleConverter) podSecurityKinds() error {
+	const field = "match"
+	pods := false
+	for _, k := range v.matching.kinds {
+		switch {
+		case k.Kind == "Pod":
+			pods = true
+		case controllerResources()[k.Kind] == "" || strings.Contains(k.resource, "/"):
+			why := "the plugin PodSecurity enforces a level for Pods and pod templates, and the rule matches " + k.Kind
+			return &leftOutError{field, why, "name Pods and workloads only"}
+		case !slices.Contains(v.out.templates, k.Kind):
+			v.out.templates = append(v.out.templates, k.Kind)
+		}
+	}
+	if !pods {
+		return &leftOutError{
+			field,
+			"the plugin PodSecurity also decides about Pods, and the rule matches only workloads",
+			"add Pod to the kinds",
+		}
+	}
+	if len(v.out.templates) == 0 {
+		return nil
+	}
+	if readsObject(v.matching.match.String() + v.matching.exclude.String()) {
+		return &leftOutError{
+			field,
+			"the rule selects workloads by a field, and pod templates do not have those of the workload",
+			"use two rules: one for Pods, and one in CEL for workloads",
+		}
+	}
+	for i := range v.out.rules {
+		r := &v.out.rules[i]
+		isPod := func(resource string) bool { return strings.HasPrefix(resource, "pods") }
+		r.Resources = slices.DeleteFunc(
+			slices.Clone(r.Resources),
+			func(resource string) bool { return !isPod(resource) },
+		)
+	}
+	v.out.rules = slices.DeleteFunc(v.out.rules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
+		return len(r.Resources) == 0
+	})
 	return nil
 }
 

@@ -9,6 +9,28 @@ import (
 	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
+// mayRatchet reports whether Kyverno lets an UPDATE pass because the stored object fails a
+// rule. It evaluates the rule on that object for a user that matches nothing, and it cannot
+// evaluate preconditions then.
+func (v *ruleConverter) mayRatchet() bool {
+	c := v.rule.Validate
+	if c.AllowExistingViolations != nil && !*c.AllowExistingViolations || v.rule.Preconditions != nil {
+		return false
+	}
+	blocks, all := v.rule.Match.filters()
+	forUsers := func(f filter) bool { return len(f.Subjects)+len(f.Roles)+len(f.ClusterRoles) > 0 }
+	if !slices.ContainsFunc(blocks, forUsers) {
+		return true
+	}
+	if !all && slices.ContainsFunc(blocks, func(f filter) bool { return !forUsers(f) }) && v.out.enforces(v.policy) {
+		v.notes = append(
+			v.notes,
+			"an UPDATE is denied also if the stored object fails the rule, because the rule matches some users only",
+		)
+	}
+	return false
+}
+
 // limitRatchet lets an UPDATE of an object that fails already pass only if Kyverno does.
 // Kyverno evaluates the whole rule on the stored object as if it were created. So the rule
 // has to match the stored object too, and a rule for other operations, or one that reads

@@ -45,7 +45,8 @@ type convertedRule struct {
 	paramKind       *admissionregistrationv1.ParamKind
 	paramRef        *admissionregistrationv1.ParamRef
 	rules           []admissionregistrationv1.NamedRuleWithOperations
-	extends         bool // Kyverno extends the rule to workloads if it extends the policy
+	extends         bool     // Kyverno extends the rule to workloads if it extends the policy
+	templates       []string // kinds of workloads that the rule names and whose templates it checks
 	notes           []string
 	failureAction   string
 	failureOverride []override
@@ -231,7 +232,7 @@ func (v *ruleConverter) blocks(scope *conditions.Scope, b *blocks) (conditions.R
 // validate converts a validation.
 func (v *ruleConverter) validate(c *validation) error {
 	v.out.failureAction, v.out.failureOverride = c.FailureAction, c.FailureActionOverrides
-	v.out.ratchet = c.AllowExistingViolations == nil || *c.AllowExistingViolations
+	v.out.ratchet = v.mayRatchet()
 	switch {
 	case c.CEL != nil:
 		return v.cel(c.CEL, c.Message)
@@ -350,22 +351,6 @@ func (v *ruleConverter) checkElements(scope *conditions.Scope, f forEach, level 
 		}
 		return ce.Or(ce.Not(applies.Expression), ok), err
 	})
-}
-
-// cel converts a rule in CEL.
-func (v *ruleConverter) cel(c *celRule, message string) error {
-	for _, e := range c.Expressions {
-		if e.Message == "" && e.MessageExpression == "" {
-			e.Message = oneLine(message)
-		}
-		e.Message = oneLine(e.Message)
-		v.out.validations = append(v.out.validations, e)
-	}
-	v.out.variables = append(v.out.variables, c.Variables...)
-	v.out.annotations = c.AuditAnnotations
-	v.out.paramKind, v.out.paramRef = c.ParamKind, c.ParamRef
-	v.out.ratchet = false
-	return nil
 }
 
 // reasonOf returns the field, the reason and an alternative for an error about a rule.

@@ -71,20 +71,25 @@ func orConstant(left, right Value) (Value, error) {
 	if !same || kind == ce.KindQuantity && !scalar.IsQuantity(right.constant) {
 		s = ce.Shape{}
 	}
-	if left.place == nil && left.when.String() == "" && !isText(kind) {
+	if !left.canDefault() && !isText(kind) {
 		return left, nil
+	}
+	var failing []Value // what || does not replace
+	if !left.canDefault() {
+		failing = []Value{left}
 	}
 	value, err := left.orElse(e.String())
 	if err != nil {
 		return Value{}, err
 	}
-	result := computedValue(value, s)
+	result := computedValue(value, s, failing...)
 	if kind == ce.KindBool && right.constant == true {
-		result = computedValue(ce.True(), s) // false is replaced too
+		result = computedValue(ce.True(), s, failing...) // false is replaced too
 	}
 	if kind == ce.KindString && !isEmpty(right.constant) {
 		value, err = left.orElse(`""`)
-		result = computedValue(ce.Call(ce.Function("optional.ofNonZeroValue", value), "orValue", e), s)
+		value = ce.Call(ce.Function("optional.ofNonZeroValue", value), "orValue", e)
+		result = computedValue(value, s, failing...)
 	}
 	return result, err
 }
@@ -103,7 +108,7 @@ func (s *Scope) alternatives(left, right Value) (Value, error) {
 		return streamAlternatives(left, right)
 	}
 	kind := left.kind()
-	if kind != right.kind() || left.place == nil || right.stream != nil || right.lists != nil || kind == ce.KindAny {
+	if kind != right.kind() || !left.canDefault() || right.stream != nil || right.lists != nil || kind == ce.KindAny {
 		return Value{}, leftOut("|| between values of different or unknown types")
 	}
 	truthy, err := truthOf(left)

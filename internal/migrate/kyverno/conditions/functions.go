@@ -218,7 +218,11 @@ func toNumber(c functionCall) (Value, error) {
 		return c.arguments[0], nil
 	case ce.KindString:
 		v, err := c.result(ce.Function("double", c.sources[0]), ce.KindNumber)
-		v.when = ce.Call(c.sources[0], "matches", ce.Quote(scalar.DecimalPattern)) // other text is null
+		v.when = ce.Call(c.sources[0], "matches", ce.Quote(scalar.DecimalPattern))
+		if c.arguments[0].place != nil {
+			v.when = ce.And(c.arguments[0].existence(), v.when)
+		}
+		v.absent, v.fails = absentNull, false // null and other text are null
 		return v, err
 	}
 	return c.leftOut()
@@ -244,13 +248,18 @@ func labelMatch(c functionCall) (Value, error) {
 	return c.result(ce.Macro(wanted, "all", "key", each), ce.KindBool)
 }
 
-// lookUpMember is a member of a map by a name.
+// lookUpMember is a member of a map by a name. A member that is absent is null.
 func lookUpMember(c functionCall) (Value, error) {
 	name, ok := c.arguments[1].constant.(string)
 	if !ok || c.arguments[0].kind() != ce.KindMap {
 		return c.leftOut()
 	}
-	return c.arguments[0].field(name)
+	member, err := c.arguments[0].field(name)
+	if err != nil {
+		return Value{}, err
+	}
+	isMember := ce.Relate(ce.Quote(name), "in", c.sources[0])
+	return Value{expression: member.place.Strict(), shape: member.shape, when: isMember}, nil
 }
 
 func notNull(c functionCall) (Value, error) {

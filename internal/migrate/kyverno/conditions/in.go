@@ -38,31 +38,56 @@ func (s *Scope) membership(k Value, operator string, v Value) (ce.Expression, er
 	case k.kind() == ce.KindAny:
 		return ce.False(), leftOut("%s of a value that may be a list or not: its type is not known", operator)
 	}
-	source, err := k.strict()
+	key, err := scalarKey(k)
 	if err != nil {
-		return source, err
+		return ce.False(), err
 	}
-	return signedMembership(target, source, k.kind(), negated)
+	return signedMembership(target, key, negated)
+}
+
+// memberKey is a key of In and its relatives, or an element of one.
+type memberKey struct {
+	source  ce.Expression
+	kind    ce.Kind
+	pattern string // the key, if it is constant and has wildcards
+	inList  bool
+}
+
+// scalarKey returns a key that is no list.
+func scalarKey(k Value) (memberKey, error) {
+	source, err := k.strict()
+	key := memberKey{source: source, kind: k.kind()}
+	if text, ok := k.constant.(string); ok && scalar.HasWildcard(text) {
+		key.pattern = text
+	}
+	return key, err
 }
 
 // strictValue is a value whose absence fails.
 func strictValue(v Value) Value {
+	if v.place == nil && (v.when.String() == "" || v.absent == absentNull) {
+		return v
+	}
 	e, err := v.strict()
-	if err != nil || v.place == nil {
+	if err != nil {
 		return v
 	}
 	return Value{expression: e, shape: v.shape, fails: true}
 }
 
-func signedMembership(t *membershipTarget, source ce.Expression, k ce.Kind, negated bool) (ce.Expression, error) {
-	e, err := t.contains(source, k)
+func signedMembership(t *membershipTarget, key memberKey, negated bool) (ce.Expression, error) {
 	if t.invalid {
 		return ce.False(), nil // both In and NotIn
 	}
-	if negated {
-		return ce.Not(e), err
+	e, err := t.contains(key)
+	if err != nil || !negated {
+		return e, err
 	}
-	return e, err
+	if t.exact && t.value != nil && t.value.kind() == ce.KindString { // which NotIn takes for a list only
+		text, err := t.value.strict()
+		return ce.And(isListText(text), ce.Not(e)), err
+	}
+	return ce.Not(e), nil
 }
 
 // membershipTarget is the value of In and its relatives.
@@ -122,10 +147,10 @@ func sprintConstant(v any) string {
 	return string(text)
 }
 
-// contains returns an expression for a value that is in the target.
-func (t *membershipTarget) contains(v ce.Expression, k ce.Kind) (ce.Expression, error) {
-	text := v
-	switch k {
+// contains returns an expression for a key that is in the target.
+func (t *membershipTarget) contains(key memberKey) (ce.Expression, error) {
+	v, text := key.source, key.source
+	switch key.kind {
 	case ce.KindString:
 	case ce.KindInt, ce.KindBool, ce.KindIntOrString, ce.KindQuantity, ce.KindAny:
 		text = ce.Function("string", v)
@@ -134,14 +159,18 @@ func (t *membershipTarget) contains(v ce.Expression, k ce.Kind) (ce.Expression, 
 	}
 	switch {
 	case t.ranged != "":
-		if k == ce.KindInt {
+		if key.kind == ce.KindInt {
 			return scalar.InRange(t.ranged, v, true), nil
 		}
 		return scalar.InRange(t.ranged, text, false), nil
+	case t.value != nil && t.value.kind() == ce.KindString:
+		return t.isInText(key, text)
 	case t.value != nil:
-		return t.hasValue(text)
-	case k == ce.KindInt && t.integers():
+		return t.isElement(key, text)
+	case key.kind == ce.KindInt && t.integers():
 		return scalar.OneOf(v, termsOf(t.literals)), nil
+	case t.exact && key.inList:
+		return scalar.OneOf(text, quotesOf(t.literals)), nil
 	}
 	return scalar.MatchAny(text, t.literals), nil
 }
@@ -154,6 +183,14 @@ func (t *membershipTarget) integers() bool {
 	})
 }
 
+func quotesOf(texts []string) []ce.Expression {
+	out := make([]ce.Expression, len(texts))
+	for i, t := range texts {
+		out[i] = ce.Quote(t)
+	}
+	return out
+}
+
 func termsOf(texts []string) []ce.Expression {
 	out := make([]ce.Expression, len(texts))
 	for i, t := range texts {
@@ -162,27 +199,81 @@ func termsOf(texts []string) []ce.Expression {
 	return out
 }
 
-// hasValue compares with a value of the request.
-func (t *membershipTarget) hasValue(text ce.Expression) (ce.Expression, error) {
-	if t.value.kind() == ce.KindString {
-		source, err := t.value.strict()
-		t.scope.note("%s is compared as it is, without wildcards and ranges", source)
-		return ce.Relate(text, "==", source), err
+// isInText compares with a text that is not constant: a JSON list of texts, or one text.
+// Wildcards have an effect in a whole text and, for keys that are lists, in the elements.
+func (t *membershipTarget) isInText(key memberKey, text ce.Expression) (ce.Expression, error) {
+	source, err := t.value.strict()
+	if err != nil {
+		return source, err
 	}
+	name := "list"
+	if p := t.value.place; p != nil && ce.IsVariable(p.Name()) {
+		name = p.Name() + "List"
+	}
+	texts := t.scope.shared(name, textsOf(source))
+	trusted := t.value.isFromParams()
+	if trusted {
+		t.scope.note("a range in %s has no effect, and a list in it with escapes fails the evaluation", source)
+	} else {
+		t.scope.note(
+			"wildcards and ranges in %s have no effect, and a list in it with escapes fails the evaluation",
+			source,
+		)
+	}
+	if key.inList {
+		return t.hasMatch(key, text, texts, trusted), nil
+	}
+	e := ce.Relate(text, "in", texts)
+	if trusted {
+		e = ce.Or(e, scalar.MatchPattern(source, text))
+	}
+	return e, nil
+}
+
+// isElement compares with the elements of a list.
+func (t *membershipTarget) isElement(key memberKey, text ce.Expression) (ce.Expression, error) {
+	trusted := t.value.isFromParams()
 	if t.value.stream != nil {
-		e, err := t.value.stream.quantify("exists", func(v Value) (ce.Expression, error) {
+		if !trusted {
+			t.scope.note("the elements of a list of the request are compared as they are, without wildcards")
+		}
+		return t.value.stream.quantify("exists", func(v Value) (ce.Expression, error) {
 			source, err := v.existing()
 			if k := v.kind(); k != ce.KindString && k != ce.KindAny {
 				source = ce.Function("string", source)
 			}
-			return ce.Relate(source, "==", text), err
+			return t.match(key, text, source, trusted), err
 		})
-		t.scope.note("the elements of a list of the request are compared as they are, without wildcards")
-		return e, err
 	}
 	source, err := t.value.strict()
-	t.scope.note("the elements of %s are compared as they are, without wildcards", source)
-	return ce.Relate(text, "in", source), err
+	if !trusted {
+		t.scope.note("the elements of %s are compared as they are, without wildcards", source)
+	}
+	return t.hasMatch(key, text, source, trusted), err
+}
+
+// hasMatch returns an expression for a key that is in a list of texts.
+func (t *membershipTarget) hasMatch(key memberKey, text, list ce.Expression, trusted bool) ce.Expression {
+	if t.exact && key.inList || key.pattern == "" && !trusted {
+		return ce.Relate(text, "in", list)
+	}
+	element := t.scope.variable(*t.value)
+	return ce.Macro(list, "exists", element, t.match(key, text, ce.Term(element), trusted))
+}
+
+// match compares a key with an element of a list: either can have wildcards, unless an
+// author of an object wrote it.
+func (t *membershipTarget) match(key memberKey, text, element ce.Expression, trusted bool) ce.Expression {
+	switch {
+	case t.exact && key.inList:
+	case key.pattern != "" && trusted:
+		return ce.Or(scalar.MatchWildcard(key.pattern, element), scalar.MatchPattern(element, text))
+	case key.pattern != "":
+		return scalar.MatchWildcard(key.pattern, element)
+	case trusted:
+		return scalar.MatchPattern(element, text)
+	}
+	return ce.Relate(element, "==", text)
 }
 
 // quantify converts an operator for a list as the key.
@@ -204,7 +295,7 @@ func (t *membershipTarget) quantify(k Value, operator string) (ce.Expression, er
 		if err != nil {
 			return source, err
 		}
-		return signedMembership(t, source, v.kind(), negated)
+		return signedMembership(t, memberKey{source: source, kind: v.kind(), inList: true}, negated)
 	})
 	if err != nil {
 		return e, err
@@ -214,11 +305,7 @@ func (t *membershipTarget) quantify(k Value, operator string) (ce.Expression, er
 		if err != nil {
 			return e, err
 		}
-		source, err := k.otherwise.strict()
-		if err != nil {
-			return e, err
-		}
-		instead, err := t.constant(k.otherwise.constant, source, strings.Contains(operator, "not"))
+		instead, err := t.constant(*k.otherwise, strings.Contains(operator, "not"))
 		return ce.If(some, e, instead), err
 	}
 	if macro == "all" { // an absent list is null, for which all operators are false
@@ -228,13 +315,17 @@ func (t *membershipTarget) quantify(k Value, operator string) (ce.Expression, er
 }
 
 // constant converts an operator for a constant key.
-func (t *membershipTarget) constant(c any, source ce.Expression, negated bool) (ce.Expression, error) {
+func (t *membershipTarget) constant(k Value, negated bool) (ce.Expression, error) {
 	if t.value != nil || t.ranged != "" {
-		return signedMembership(t, source, kindOf(c), negated)
+		key, err := scalarKey(k)
+		if err != nil {
+			return ce.False(), err
+		}
+		return signedMembership(t, key, negated)
 	}
 	found := slices.ContainsFunc(
 		t.literals,
-		func(p string) bool { return scalar.MatchesWildcard(p, sprintConstant(c)) },
+		func(p string) bool { return scalar.MatchesWildcard(p, sprintConstant(k.constant)) },
 	)
 	return ce.Constant(found != negated && !t.invalid), nil
 }
@@ -243,11 +334,12 @@ func (t *membershipTarget) constant(c any, source ce.Expression, negated bool) (
 func (t *membershipTarget) constants(elements []any, operator string) (ce.Expression, error) {
 	var all []ce.Expression
 	for _, element := range elements {
-		source, err := literalExpression(element)
+		key, err := scalarKey(constantValue(element))
 		if err != nil {
-			return source, err
+			return ce.False(), err
 		}
-		e, err := signedMembership(t, source, kindOf(element), strings.Contains(operator, "not"))
+		key.inList = true
+		e, err := signedMembership(t, key, strings.Contains(operator, "not"))
 		if err != nil {
 			return e, err
 		}

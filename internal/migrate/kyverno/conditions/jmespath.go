@@ -34,6 +34,9 @@ type Scope struct {
 	Unsupported map[string]string
 	// Notes collects differences to report. It must not be nil.
 	Notes *[]string
+	// Define adds a variable to the policy, with a name like a proposed one, and returns the
+	// name. Without it, expressions have no variables of their own.
+	Define func(name, expression string) string
 
 	used  map[string]bool
 	depth *int
@@ -129,7 +132,8 @@ func (s *Scope) node(n jmespath.ASTNode, current *Value) (Value, error) {
 		if err != nil {
 			return Value{}, err
 		}
-		return s.compile(n.Children[1], &left)
+		v, err := s.compile(n.Children[1], &left)
+		return v.afterPipe(), err
 	case jmespath.ASTIndex:
 		return elementAt(n.Value.(int), current)
 	case jmespath.ASTProjection, jmespath.ASTFilterProjection, jmespath.ASTFlatten, jmespath.ASTValueProjection:
@@ -185,7 +189,11 @@ func (s *Scope) sub(n jmespath.ASTNode, current *Value) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	return s.compile(n.Children[1], &left)
+	right, err := s.compile(n.Children[1], &left)
+	if left.place != nil && left.place.Optional() && right.isComputed() { // a function of the field
+		right.when, right.absent, right.fails = ce.And(left.place.Present(), right.existence()), absentField, true
+	}
+	return right, err
 }
 
 func elementAt(i int, current *Value) (Value, error) {
@@ -193,7 +201,7 @@ func elementAt(i int, current *Value) (Value, error) {
 		return Value{}, leftOut("the index [%d]", i)
 	}
 	if current.place == nil {
-		e, err := current.strict()
+		e, err := current.orElse("[]")
 		return placeValue(ce.VariablePlace(e.In(ce.Primary), current.shape).Index(strconv.Itoa(i))), err
 	}
 	return placeValue(current.place.Index(strconv.Itoa(i))), nil
@@ -280,6 +288,9 @@ func (s *Scope) projection(n jmespath.ASTNode, current *Value) (Value, error) {
 			return Value{}, err
 		}
 	}
+	if n.NodeType != jmespath.ASTProjection {
+		left = left.orNull()
+	}
 	if n.NodeType == jmespath.ASTFlatten {
 		return s.flatten(left)
 	}
@@ -303,12 +314,12 @@ func (s *Scope) projection(n jmespath.ASTNode, current *Value) (Value, error) {
 
 // valuesOfMap returns the values of a map as a list.
 func valuesOfMap(v Value) (Value, error) {
-	m, err := v.orElse("{}")
+	m, err := v.strict()
 	if err != nil {
 		return Value{}, err
 	}
-	element := v.shape.Field("")
-	return computedValue(ce.Macro(m, "map", "key", ce.Term(m.In(ce.Primary)+"[key]")), ce.ShapeOfList(element)), nil
+	values := ce.Macro(m, "map", "key", ce.Term(m.In(ce.Primary)+"[key]"))
+	return computedValue(values, ce.ShapeOfList(v.shape.Field("")), v), nil
 }
 
 // stream makes a list a stream of its elements.
@@ -332,6 +343,7 @@ func (s *Scope) stream(v Value) (Value, error) {
 			source:   v,
 			variable: variable,
 			where:    ce.True(),
+			fails:    v.absent == absentFailure && v.fails,
 			element:  placeValue(ce.VariablePlace(variable, element)),
 		},
 	}, nil

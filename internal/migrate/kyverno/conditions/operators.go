@@ -3,7 +3,8 @@
 //
 // Two differences are deliberate. NotEquals of text that is a quantity and text that is not
 // is true; Kyverno cannot compare them, and both Equals and NotEquals are false. Wildcards
-// in values of the request have no effect, so that an author of an object cannot use them.
+// in values of the request have no effect, so that an author of an object cannot use them;
+// those in params have.
 package conditions
 
 import (
@@ -32,8 +33,25 @@ func (s *Scope) Compare(key any, operator string, value any) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	e, err := s.compare(k, strings.ToLower(operator), v)
-	return Result{e, k.mayFail() || v.mayFail()}, err
+	operator = strings.ToLower(operator)
+	e, err := s.compare(k, operator, v)
+	return Result{withNulls(k, operator, v, e), k.mayFail() || v.mayFail()}, err
+}
+
+// withNulls gives a condition Kyverno's result for null: a key that is null satisfies no
+// operator, and a value that is null differs from every key and has no elements.
+func withNulls(k Value, operator string, v Value, e ce.Expression) ce.Expression {
+	member := strings.HasSuffix(operator, "in")
+	switch {
+	case strings.HasPrefix(operator, "notequal"):
+		e = ce.Or(ce.Not(v.notNull()), e)
+	case !member || strings.Contains(operator, "not"): // an absent list has no element anyway
+		e = ce.And(v.notNull(), e)
+	}
+	if member && k.stream != nil { // quantify knows it
+		return e
+	}
+	return ce.And(k.notNull(), e)
 }
 
 func (s *Scope) compare(k Value, operator string, v Value) (ce.Expression, error) {
@@ -64,6 +82,9 @@ func (s *Scope) compare(k Value, operator string, v Value) (ce.Expression, error
 
 // equals converts Equals.
 func (s *Scope) equals(k, v Value) (ce.Expression, error) {
+	if !v.isConstant && k.kind() == ce.KindString && v.kind() == ce.KindString && v.isFromParams() {
+		return s.equalsParams(k, v)
+	}
 	if k.isConstant && !v.isConstant {
 		if text, ok := k.constant.(string); ok && scalar.HasWildcard(text) {
 			return ce.False(), leftOut("the key %q with wildcards", text)
@@ -78,6 +99,17 @@ func (s *Scope) equals(k, v Value) (ce.Expression, error) {
 		return s.equalsValue(source, k, v)
 	}
 	return equalsConstant(source, k, v)
+}
+
+// equalsParams compares text with a text of the params, which may have wildcards.
+func (s *Scope) equalsParams(k, v Value) (ce.Expression, error) {
+	source, err := k.strict()
+	if err != nil {
+		return source, err
+	}
+	pattern, err := v.strict()
+	s.note("%s and %s are compared as text, without quantities and durations", source, pattern)
+	return scalar.MatchPattern(pattern, source), err
 }
 
 func equalsConstant(source ce.Expression, k, v Value) (ce.Expression, error) {
@@ -179,17 +211,10 @@ func (s *Scope) order(k Value, operator string, v Value, durations bool) (ce.Exp
 	if err != nil {
 		return source, err
 	}
-	present := ce.True()
-	if k.when.String() != "" {
-		present = k.when
-	}
-	var e ce.Expression
 	if !v.isConstant {
-		e, err = orderValues(source, k, operator, v)
-	} else {
-		e = orderConstant(source, k.kind(), operator, v.constant, durations)
+		return orderValues(source, k, operator, v)
 	}
-	return ce.And(present, e), err
+	return orderConstant(source, k.kind(), operator, v.constant, durations), nil
 }
 
 func orderValues(source ce.Expression, k Value, operator string, v Value) (ce.Expression, error) {

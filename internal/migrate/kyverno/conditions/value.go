@@ -14,7 +14,8 @@ type Value struct {
 	// expression of the value, if it has no place.
 	expression ce.Expression
 	shape      ce.Shape
-	when       ce.Expression // the expression has a value; otherwise it is null
+	when       ce.Expression // the expression has a value
+	absent     absence       // what the value is otherwise
 	fails      bool          // the evaluation of the expression may fail
 	constant   any
 	isConstant bool
@@ -24,17 +25,98 @@ type Value struct {
 	lists []Value
 }
 
+// absence is what JMESPath returns instead of a value that is absent.
+type absence int
+
+const (
+	// absentNull is null.
+	absentNull absence = iota
+	// absentField is the error of a field that is absent. Projections, pipes, arguments of
+	// functions, || and comparisons take it for null.
+	absentField
+	// absentFailure is another error. Only filters, flattenings and projections of maps take it
+	// for null.
+	absentFailure
+)
+
 func constantValue(v any) Value { return Value{constant: v, isConstant: true} }
 
 func placeValue(p ce.Place) Value { return Value{place: &p, shape: p.Shape} }
 
-// computedValue is a value that is never null. It fails if one of its operands does.
+// computedValue is a value that is never null. It fails if one of its operands is absent.
 func computedValue(e ce.Expression, s ce.Shape, operands ...Value) Value {
 	v := Value{expression: e, shape: s}
+	var present []ce.Expression
 	for _, o := range operands {
-		v.fails = v.fails || o.mayFail()
+		if o.mayBeAbsent() {
+			v.fails, v.absent = true, absentFailure
+			present = append(present, o.existence())
+		}
+	}
+	if v.fails {
+		v.when = ce.And(present...)
 	}
 	return v
+}
+
+// isComputed reports whether the value is an expression that is no field.
+func (v Value) isComputed() bool {
+	return v.place == nil && v.stream == nil && v.lists == nil && !v.isConstant
+}
+
+// canDefault reports whether || replaces the value where it is absent.
+func (v Value) canDefault() bool {
+	return v.place != nil || v.when.String() != "" && v.absent != absentFailure
+}
+
+// orNull is the value for what takes all errors for null.
+func (v Value) orNull() Value {
+	v.absent = absentNull
+	return v
+}
+
+// afterPipe is the value as the result of a pipe, which takes an absent field for null.
+func (v Value) afterPipe() Value {
+	switch {
+	case v.place != nil && v.place.Optional():
+		return Value{expression: v.place.Value(), shape: v.shape, when: v.place.Present()}
+	case v.absent == absentField:
+		return v.orNull()
+	}
+	return v
+}
+
+// notNull returns an expression that is false where the value is null. Where the evaluation
+// of the value fails, that of the expression may fail too.
+func (v Value) notNull() ce.Expression {
+	switch {
+	case v.place != nil:
+		return v.place.Guard()
+	case v.stream != nil:
+		return v.stream.present()
+	case v.when.String() != "" && v.absent == absentNull:
+		return v.when
+	}
+	return ce.True()
+}
+
+// existence returns an expression that is true if the value is not absent.
+func (v Value) existence() ce.Expression {
+	if v.isComputed() && v.when.String() != "" {
+		return v.when
+	}
+	return v.present()
+}
+
+// mayBeAbsent reports whether the value can be null or absent.
+func (v Value) mayBeAbsent() bool {
+	switch {
+	case v.place != nil:
+		return v.place.Optional()
+	case v.stream != nil:
+		return !v.stream.always && v.stream.source.mayBeAbsent()
+	}
+	return v.fails || v.when.String() != ""
 }
 
 // kind returns the kind of the value, which may be null too.
@@ -87,9 +169,9 @@ func (v Value) mayFail() bool {
 	case v.place != nil:
 		return v.place.Optional()
 	case v.stream != nil:
-		return !v.stream.always && v.stream.source.mayFail()
+		return v.stream.fails
 	}
-	return v.fails
+	return v.fails && v.absent != absentNull
 }
 
 // present returns an expression that is true if the value is not null or absent.
@@ -101,7 +183,7 @@ func (v Value) present() ce.Expression {
 		return ce.Constant(v.constant != nil)
 	case v.stream != nil:
 		return v.stream.present()
-	case v.when.String() != "":
+	case v.when.String() != "" && v.absent != absentFailure:
 		return v.when
 	}
 	return ce.True()
@@ -109,10 +191,19 @@ func (v Value) present() ce.Expression {
 
 // orElse returns the value, or a default if it is null.
 func (v Value) orElse(absent string) (ce.Expression, error) {
-	if v.place != nil {
+	switch {
+	case v.place != nil:
 		return v.place.Or(absent), nil
-	}
-	if v.when.String() != "" {
+	case v.stream != nil:
+		list, err := v.stream.sourceOrEmpty()
+		if err != nil {
+			return list, err
+		}
+		if list, err = v.stream.from(list); err != nil || absent == "[]" {
+			return list, err
+		}
+		return ce.If(v.stream.present(), list, ce.Term(absent)), nil
+	case v.canDefault():
 		return ce.If(v.when, v.expression, ce.Term(absent)), nil
 	}
 	return v.strict()
@@ -146,6 +237,7 @@ type elementStream struct {
 	element  Value
 	inner    *elementStream // the elements are those of this list, flattened
 	always   bool           // an absent list is an empty one
+	fails    bool           // the evaluation of the list may fail
 }
 
 // list returns the list without elements that are left out, empty if it is absent.

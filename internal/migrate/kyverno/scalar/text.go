@@ -57,6 +57,16 @@ func MatchWildcard(pattern string, v ce.Expression) ce.Expression {
 	return ce.Call(v, "startsWith", ce.Quote(inner))
 }
 
+// MatchPattern returns an expression for text that matches a pattern with wildcards that is
+// known only when the policy is evaluated.
+func MatchPattern(pattern, text ce.Expression) ce.Expression {
+	literal := ce.Call(pattern, "replace", ce.Quote(`\E`), ce.Quote(`\E\\E\Q`))
+	literal = ce.Call(literal, "replace", ce.Quote("*"), ce.Quote(`\E.*\Q`))
+	literal = ce.Call(literal, "replace", ce.Quote("?"), ce.Quote(`\E.\Q`))
+	regex := ce.Quote(`(?s)^\Q`).String() + " + " + literal.String() + " + " + ce.Quote(`\E$`).String()
+	return ce.Call(text, "matches", ce.Raw(regex, ce.Addition))
+}
+
 // OneOf returns an expression for a value that equals one of some literals; false without any.
 func OneOf(v ce.Expression, literals []ce.Expression) ce.Expression {
 	switch len(literals) {

@@ -1,0 +1,66 @@
+package classic
+
+import (
+	"fmt"
+	"slices"
+
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+)
+
+// cel converts a rule in CEL.
+func (v *ruleConverter) cel(c *celRule, message string) error {
+	v.out.variables = append(v.out.variables, c.Variables...)
+	v.out.annotations = slices.Clone(c.AuditAnnotations)
+	v.out.paramKind, v.out.paramRef = c.ParamKind, c.ParamRef
+	v.out.ratchet = false
+	for _, e := range c.Expressions {
+		if e.Message == "" && e.MessageExpression == "" {
+			e.Message = oneLine(message)
+		}
+		e.Message = oneLine(e.Message)
+		v.out.validations = append(v.out.validations, e)
+	}
+	return v.out.replaceOrValue()
+}
+
+// replaceOrValue rewrites calls of orValue that only Kyverno's version of CEL evaluates.
+func (c *convertedRule) replaceOrValue() error {
+	variables := map[string]string{}
+	for _, v := range c.variables {
+		variables[v.Name] = v.Expression
+	}
+	replace := func(field string, text *string) error {
+		changed, err := ce.WithoutPlainOrValue(*text, variables)
+		if err != nil {
+			return &leftOutError{field, err.Error(), "write the expression without it"}
+		}
+		*text = changed
+		return nil
+	}
+	for i := range c.conditions {
+		if err := replace("celPreconditions", &c.conditions[i].Expression); err != nil {
+			return err
+		}
+	}
+	for i := range c.variables {
+		if err := replace(fmt.Sprintf("validate.cel.variables[%d]", i), &c.variables[i].Expression); err != nil {
+			return err
+		}
+	}
+	for i := range c.validations {
+		field := fmt.Sprintf("validate.cel.expressions[%d]", i)
+		if err := replace(field, &c.validations[i].Expression); err != nil {
+			return err
+		}
+		if err := replace(field, &c.validations[i].MessageExpression); err != nil {
+			return err
+		}
+	}
+	for i := range c.annotations {
+		field := fmt.Sprintf("validate.cel.auditAnnotations[%d]", i)
+		if err := replace(field, &c.annotations[i].ValueExpression); err != nil {
+			return err
+		}
+	}
+	return nil
+}
