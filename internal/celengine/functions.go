@@ -26,8 +26,8 @@ const (
 	// maxResult is the length in bytes of a text that the cost limit of one
 	// expression permits: a tenth of a unit per byte of 1,000,000 units.
 	maxResult = 10_000_000
-	// maxRange is the number of elements of lists.range().
-	maxRange = 1 << 20
+	// MaxRange is the number of elements of lists.range().
+	MaxRange = 1 << 20
 	// maxComparisons is the number of pairs of elements that one call compares.
 	maxComparisons = 1 << 25
 	// maxSearch is the product of the lengths of a text and of what is searched in it.
@@ -155,8 +155,8 @@ func checkQuantity(args []ref.Val) error {
 }
 
 func checkRange(args []ref.Val) error {
-	if n, ok := args[0].Value().(int64); ok && n > maxRange {
-		return fmt.Errorf("a range has more than %d elements", maxRange)
+	if n, ok := args[0].Value().(int64); ok && n > MaxRange {
+		return fmt.Errorf("a range has more than %d elements", MaxRange)
 	}
 	return nil
 }

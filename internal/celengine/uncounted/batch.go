@@ -25,6 +25,7 @@ type plan struct {
 	names                             []string // of variables
 	variables                         []int    // by the index in names
 	conditions, validations, messages []int    // noSlot for no message
+	messageVariables                  []int    // that messages read, and that can be large
 }
 
 const noSlot = -1
@@ -61,7 +62,33 @@ func (b *Batch) newPlan(policy *Policy, slotOf map[string]int) plan {
 	p.conditions = slots(policy.Conditions)
 	p.validations = slots(policy.Validations)
 	p.messages = slots(policy.Messages)
+	p.messageVariables = p.largeVariables(policy)
 	return p
+}
+
+// largeVariables returns the slots of the variables that messages read, unless their values, and those of the
+// variables that they read, are small. Kubernetes evaluates the messages of validations that are true as well, so
+// that a large variable can exceed the limit of costs.
+func (p *plan) largeVariables(policy *Policy) []int {
+	large := make([]bool, len(policy.Variables)) // a variable reads those before it
+	for i, v := range policy.Variables {
+		large[i] = !v.small || slices.ContainsFunc(v.reads, func(name string) bool {
+			at := slices.Index(p.names[:i], name)
+			return at >= 0 && large[at]
+		})
+	}
+	var slots []int
+	for _, message := range policy.Messages {
+		if message == nil {
+			continue
+		}
+		for _, name := range message.reads {
+			if at := slices.Index(p.names, name); at >= 0 && large[at] && !slices.Contains(slots, p.variables[at]) {
+				slots = append(slots, p.variables[at])
+			}
+		}
+	}
+	return slots
 }
 
 // variableKey begins the keys of variables: their values are limited, those of other expressions are not.

@@ -56,15 +56,8 @@ func (e *Evaluation) Parent() cel.Activation { return nil }
 // Policy evaluates the policy with an index in the batch.
 func (e *Evaluation) Policy(index int) Outcome {
 	e.plan = &e.batch.plans[index]
-
-	for _, slot := range e.plan.conditions {
-		switch e.value(slot) {
-		case types.True:
-		case types.False:
-			return NotMatched
-		default:
-			return Undecided
-		}
+	if outcome := e.matched(); outcome != Satisfied {
+		return outcome
 	}
 	outcome := Satisfied
 	for _, slot := range e.plan.validations {
@@ -76,6 +69,32 @@ func (e *Evaluation) Policy(index int) Outcome {
 			return Undecided
 		}
 	}
+	for _, slot := range e.plan.messageVariables {
+		if isUnfinished(e.variable(slot)) {
+			return Undecided
+		}
+	}
+	return outcome
+}
+
+// matched evaluates the match conditions. A false one decides, even if another one is an error. Those that follow it
+// are evaluated too if they read variables, because a large variable can exceed the limit of their costs.
+func (e *Evaluation) matched() Outcome {
+	outcome := Satisfied
+	for _, slot := range e.plan.conditions {
+		if outcome == NotMatched && len(e.batch.shared[slot].reads) == 0 {
+			continue
+		}
+		value := e.value(slot)
+		switch {
+		case isUnfinished(value):
+			return Undecided
+		case value == types.False:
+			outcome = NotMatched
+		case value != types.True && outcome == Satisfied:
+			outcome = Undecided
+		}
+	}
 	return outcome
 }
 
@@ -83,6 +102,14 @@ func (e *Evaluation) Policy(index int) Outcome {
 func (e *Evaluation) value(slot int) ref.Val {
 	if e.values[slot] == nil {
 		e.values[slot] = e.batch.shared[slot].eval(e.frame)
+	}
+	return e.values[slot]
+}
+
+// variable returns the value of a variable, which can be an error.
+func (e *Evaluation) variable(slot int) ref.Val {
+	if e.values[slot] == nil {
+		e.values[slot] = e.limited(e.value(slot))
 	}
 	return e.values[slot]
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/apiserver/pkg/cel/library"
 
 	"github.com/ostiary/ostiary/internal/panics"
 	"github.com/ostiary/ostiary/internal/weakcache"
@@ -25,6 +26,7 @@ type Expression struct {
 	Program interpreter.InterpretableV2 // nil for an expression that cannot be evaluated so
 
 	bounds [classes]float64 // upper bounds of the cost, by class
+	small  bool             // the value has the extent of any class that the values have that it reads
 	reads  []string         // variables, sorted
 }
 
@@ -98,10 +100,13 @@ func (c *Compiler) compileNew(parsed *cel.Ast) (u *Expression, err error) {
 	if issues.Err() != nil {
 		return nil, issues.Err()
 	}
-	u = &Expression{}
+	u = &Expression{small: true}
 	root := checked.NativeRep().Expr()
 	for i := range u.bounds {
-		u.bounds[i] = costBound(root, Class(i).extent())
+		limit := Class(i).extent()
+		cost, size := bound(root, limit)
+		u.bounds[i] = cost
+		u.small = u.small && size.fits(limit)
 	}
 	if u.reads, err = variablesIn(root); err != nil {
 		return nil, err
@@ -110,16 +115,18 @@ func (c *Compiler) compileNew(parsed *cel.Ast) (u *Expression, err error) {
 		withLoops(checked.NativeRep()),
 		interpreter.CustomDecoratorV2(decorateSelections),
 		interpreter.Optimize(),
-		interpreter.CompileRegexConstants(interpreter.MatchesRegexOptimization),
+		interpreter.CompileRegexConstants(
+			interpreter.MatchesRegexOptimization, library.FindRegexOptimization, library.FindAllRegexOptimization,
+		),
 	)
 	return u, err
 }
 
-// eval returns the value of the expression, which can be an error. A panic is one too.
+// eval returns the value of the expression, which can be an error. A panic is an unfinishedError.
 func (u *Expression) eval(frame *interpreter.ExecutionFrame) (out ref.Val) {
 	defer func() {
 		if value := recover(); value != nil {
-			out = types.WrapErr(panics.Error(value))
+			out = types.WrapErr(&unfinishedError{panics.Error(value)})
 		}
 	}()
 	return u.Program.Exec(frame)

@@ -8,7 +8,8 @@ import (
 
 // decorateSelections has the programs of a batch select fields of JSON objects without
 // the conversions between Go values and values of CEL, x.?y.orValue(z) without an
-// optional value, and macros without accumulators. Everything else is left to the library.
+// optional value, and macros without accumulators. An error of some functions ends the
+// program. Everything else is left to the library.
 func decorateSelections(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	switch node := i.(type) {
 	case *selectedPath:
@@ -25,8 +26,41 @@ func decorateSelections(i interpreter.InterpretableV2) (interpreter.Interpretabl
 		if args := node.Args(); len(args) == 2 && (node.Function() == "or" || node.Function() == "orValue") {
 			return &optionalOr{id: node.ID(), receiver: args[0], other: args[1], value: node.Function() == "orValue"}, nil
 		}
+		if mustSucceed(node) {
+			return &endingCall{node}, nil
+		}
 	}
 	return i, nil
+}
+
+// mustSucceed reports whether an error of a call ends the program. Costs are counted for calls with arguments of a wrong
+// type too. For sort, distinct and flatten with a depth, the counting of the cost then panics: see trackListSelfCompare
+// and trackListFlatten in cel-go/ext. For sets it is the product of the lengths of two texts.
+func mustSucceed(call interpreter.InterpretableCall) bool {
+	switch call.Function() {
+	case "sort", "@sortByAssociatedKeys", "distinct", "sets.contains", "sets.equivalent", "sets.intersects":
+		return true
+	case "flatten":
+		return len(call.Args()) == 2
+	}
+	return false
+}
+
+// endingCall ends the program if the call returns an error, so that || and && do not ignore it.
+type endingCall struct{ interpreter.InterpretableCall }
+
+// Exec implements interpreter.InterpretableV2.
+func (c *endingCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	value := c.InterpretableCall.Exec(frame)
+	if err, ok := value.(*types.Err); ok {
+		panic(err)
+	}
+	return value
+}
+
+// Eval implements interpreter.Interpretable.
+func (c *endingCall) Eval(vars interpreter.Activation) ref.Val {
+	return c.Exec(interpreter.AsFrame(vars))
 }
 
 // selectedPath is a name and the selections that follow it, such as c.?ports or
@@ -95,16 +129,17 @@ func (p *selectedPath) find(frame *interpreter.ExecutionFrame) (ref.Val, bool) {
 	}
 	for i := range p.steps {
 		var found bool
+		step := &p.steps[i]
 		switch v := value.(type) {
 		case *jsonObject:
-			value, found = v.Find(p.steps[i].key)
+			value, found = v.Find(step.key)
 		case *variableValues:
-			value, found = v.Find(p.steps[i].key)
+			value, found = v.Find(step.key)
 		default:
 			return nil, false
 		}
 		if !found {
-			return nil, p.steps[i].optional
+			return nil, step.optional
 		}
 	}
 	return value, !types.IsUnknownOrError(value)

@@ -73,6 +73,7 @@ type jsonObject struct {
 	adapter jsonAdapter
 	fields  map[string]any
 	nested  map[string]ref.Val
+	weight  float64 // zero before it is read
 }
 
 // Find implements traits.Mapper.
@@ -102,6 +103,13 @@ func (o *jsonObject) convertOnce(name string, value any) ref.Val {
 	v := o.adapter.NativeToValue(value)
 	o.nested[name] = v
 	return v
+}
+
+func (o *jsonObject) weightOnce() float64 {
+	if o.weight == 0 {
+		o.weight = extentOf(o.fields).weight
+	}
+	return o.weight
 }
 
 // Get implements traits.Indexer.

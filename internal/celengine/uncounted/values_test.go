@@ -57,6 +57,10 @@ func TestValuesOfBatch(t *testing.T) {
 		`(object.l + ["c"] + object.l.map(e, e + e)).filter(e, e.size() == 1) == ["a", "b", "c"] && object.mixed.map(e, e) == object.mixed && object.l.map(e, object.m)[1].k == "v"`,
 		`object.l.map(e, {e: [object.?no, object.?s]}).all(m, m.all(k, m[k][1].value() == "a" && !m[k][0].hasValue()))`,
 		`object.l.map(object, object + "x") == ["ax", "bx"]`,
+		`object.s.distinct() == [] || true`, `object.no.distinct() == [] || true`, `object.no.sort() == [] || object.b`, `object.l.sort() == ["a", "b"]`,
+		`object.mixed.sort() == []`, `[object.l].flatten(1) == object.l`, `dyn(object.s).flatten(1) == [] || true`, `object.no.flatten(1) == []`,
+		`object.l.sortBy(e, e) == object.l && object.l.distinct() == object.l`, `object.no.sortBy(e, e) == [] || true`, `object.mixed.distinct().size() == 5`,
+		`"ab12".findAll("[a-z]") == object.l && object.s.find("[a-z]") == "a" && "b".find(object.s) == ""`,
 		`object.l.join(",") == "a,b" && object.l.map(x, object.?no.orValue("y")).join("") == "yy" && object.mixed[4].join("") == "z"`,
 	)
 	for _, engine := range []celengine.Engine{celengine.OldestEngine, celengine.LatestEngine} {
@@ -84,7 +88,7 @@ func TestValuesOfBatch(t *testing.T) {
 			for slot := range e.values { // the second time, nested values are converted already
 				got := e.value(slot)
 				failed := types.IsError(got)
-				if failed && err == nil && engine == celengine.LatestEngine || !failed && (err != nil || got.Equal(want) != types.True) {
+				if failed && !isUnfinished(got) && err == nil && engine == celengine.LatestEngine || !failed && (err != nil || got.Equal(want) != types.True) {
 					t.Errorf("%s in %s: got %v, want %v, %v", text, engine, got, want, err)
 				}
 			}

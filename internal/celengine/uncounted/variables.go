@@ -1,14 +1,21 @@
 package uncounted
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
 	"reflect"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
+	apiservercel "k8s.io/apiserver/pkg/cel"
 )
+
+var errTooLarge = errors.New("the value of a variable is too large to evaluate without counting costs")
 
 // variableValues is the value of the CEL variable "variables". A variable is evaluated
 // when the first policy reads it.
@@ -25,20 +32,21 @@ func (v *variableValues) Find(key ref.Val) (ref.Val, bool) {
 	if at < 0 {
 		return nil, false
 	}
-	slot := e.plan.variables[at]
-	if e.values[slot] == nil {
-		e.values[slot] = e.limited(e.value(slot))
+	value := e.variable(e.plan.variables[at])
+	if isUnfinished(value) {
+		panic(value)
 	}
-	return e.values[slot], true
+	return value, true
 }
 
-// limited returns an error for a value that is larger than the bounds of costs permit.
+// limited returns an error for a value that is larger than the bounds of costs permit. Nothing may ignore it, because
+// what reads the value can cost more than its bound.
 func (e *Evaluation) limited(value ref.Val) ref.Val {
 	switch {
 	case types.IsUnknownOrError(value):
 		return value
-	case !within(value, e.limit):
-		return types.NewErr("the value of the variable is too large to evaluate without counting costs")
+	case !measure(value).fits(e.limit):
+		return types.WrapErr(&unfinishedError{errTooLarge})
 	}
 	if list, ok := value.(traits.Lister); ok {
 		return flat(list)
@@ -46,41 +54,65 @@ func (e *Evaluation) limited(value ref.Val) ref.Val {
 	return value
 }
 
-// within reports whether a value is within an extent. Objects of the request are.
-func within(value ref.Val, limit extent) bool {
+// measure returns the extent of a value. Of an object of the request it returns only the weight, because the class of
+// the request bounds the rest.
+func measure(value ref.Val) extent {
+	size := extent{weight: 1}
 	switch v := value.(type) {
 	case types.String:
-		return float64(len(v)) <= limit.text
+		return measureText(string(v))
 	case types.Bytes:
-		return float64(len(v)) <= limit.text
+		return textOf(float64(len(v)))
+	case types.Double:
+		size.weight = doubleWeight
 	case *types.Optional:
-		return !v.HasValue() || within(v.GetValue(), limit)
-	case traits.Mapper:
-		if _, ok := v.Value().(map[string]any); ok {
-			return true
+		if v.HasValue() {
+			return measure(v.GetValue())
 		}
-		return elementsWithin(v, v, limit)
+	case apiservercel.URL:
+		return measureURL(v.URL)
+	case *jsonObject:
+		size.weight = v.weightOnce()
+	case traits.Mapper:
+		return measureElements(v, v)
 	case traits.Lister:
-		return elementsWithin(v, v, limit)
+		return measureElements(v, v)
 	}
-	return true
+	return size
 }
 
-func elementsWithin(v interface {
+// measureText returns an infinite size for a text that is no UTF-8, because functions that replace parts of it make it
+// longer.
+func measureText(text string) extent {
+	if !utf8.ValidString(text) {
+		return unlimited()
+	}
+	return textOf(float64(len(text)))
+}
+
+func measureURL(u *url.URL) extent {
+	parts := len(u.Scheme) + len(u.Host) + max(len(u.Path), len(u.RawPath)) + len(u.RawQuery)
+	return urlOf(float64(strings.Count(u.RawQuery, "&")+1), float64(parts))
+}
+
+func measureElements(v interface {
 	traits.Sizer
 	traits.Iterable
-}, indexed traits.Indexer, limit extent) bool {
-	if size, ok := v.Size().(types.Int); !ok || float64(size) > limit.elements {
-		return false
+}, indexed traits.Indexer) extent {
+	count, ok := v.Size().(types.Int)
+	if !ok {
+		return unlimited()
 	}
+	size := extent{elements: float64(count), weight: 1}
 	_, isMap := v.(traits.Mapper)
 	for it := v.Iterator(); it.HasNext() == types.True; {
 		next := it.Next()
-		if !within(next, limit) || isMap && !within(indexed.Get(next), limit) {
-			return false
+		size = size.including(measure(next))
+		if isMap {
+			size = size.including(measure(indexed.Get(next)))
 		}
 	}
-	return true
+	return size
 }
 
 // Get implements traits.Indexer.
