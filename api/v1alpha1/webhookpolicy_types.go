@@ -266,7 +266,8 @@ type WebhookPolicyStatus struct {
 	// +kubebuilder:validation:Enum=Fail;Ignore
 	FailurePolicy admissionregistrationv1.FailurePolicyType `json:"failurePolicy,omitempty"`
 
-	// audit is the result for stored objects.
+	// audit is the result for stored objects. It is absent until they have been evaluated for
+	// observedGeneration.
 	// +optional
 	Audit *AuditStatus `json:"audit,omitempty"`
 }

@@ -110,7 +110,7 @@ func (n *natives) plan(p *planner) {
 		return
 	}
 	if why := n.failure.Load(); why != nil && !n.synced() {
-		p.problems[results.NativeKind] = *why
+		p.problems[results.NativeKind] = results.Problem{Why: *why}
 		return
 	}
 	n.compile()
@@ -122,10 +122,12 @@ func (n *natives) plan(p *planner) {
 	for name, k := range n.known {
 		spec := &k.policy.Spec
 		if why := cmp.Or(k.problem, audit.Unaudited(spec, k.compiled), unreadParams(n.params, spec)); why != "" {
-			p.problems[results.NativePrefix+name] = why
+			p.exclude(results.NativePrefix+name, k.policy, why)
 			continue
 		}
-		p.add(target{name: results.NativePrefix + name, policy: k.policy, version: versionOfTarget(k.compiled, n.params, spec), host: &n.host})
+		p.add(target{
+			name: results.NativePrefix + name, policy: k.policy, version: versionOfTarget(k.compiled, n.params, k.policy), host: &n.host,
+		})
 	}
 }
 

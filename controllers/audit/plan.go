@@ -48,14 +48,22 @@ func (p plan) versions() map[schema.GroupVersionResource]results.Resource {
 type planner struct {
 	api       audit.Served
 	resources plan
-	problems  map[string]string // by policy: why it is not evaluated, or not everywhere
+	problems  map[string]results.Problem // by policy
+}
+
+// exclude says why a policy is not evaluated, or not everywhere.
+func (p *planner) exclude(name string, of *v1alpha1.WebhookPolicy, why string) {
+	p.problems[name] = results.Problem{Subject: results.SubjectOf(of), Why: why}
 }
 
 // add adds the resources of a target.
 func (p *planner) add(t target) {
 	resources, more := audit.Resources(&t.policy.Spec, p.api)
-	if more {
-		p.problems[t.name] = audit.TooManyResources()
+	switch {
+	case more:
+		p.exclude(t.name, t.policy, audit.TooManyResources())
+	case len(resources) == 0:
+		p.exclude(t.name, t.policy, "the rules match no resource that the API server lists")
 	}
 	for _, r := range resources {
 		w, ok := p.resources[r.GroupVersionResource]
@@ -81,10 +89,10 @@ func unreadParams(from Params, spec *v1alpha1.WebhookPolicySpec) string {
 	return ""
 }
 
-func versionOfTarget(compiled *policy.Compiled, from Params, spec *v1alpha1.WebhookPolicySpec) results.Version {
-	v := results.Version{Compiled: compiled}
-	if spec.ReadsParams() {
-		v.Params = from.Version(spec.ParamKind, spec.ParamRefs()...)
+func versionOfTarget(compiled *policy.Compiled, from Params, p *v1alpha1.WebhookPolicy) results.Version {
+	v := results.Version{Subject: results.SubjectOf(p), Compiled: compiled}
+	if p.Spec.ReadsParams() {
+		v.Params = from.Version(p.Spec.ParamKind, p.Spec.ParamRefs()...)
 	}
 	return v
 }

@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/internal/objects"
 	"github.com/ostiary/ostiary/controllers/policies"
@@ -104,7 +103,7 @@ type Scanner struct {
 	exempt    []string // namespaces
 
 	// summaries are those of the policies by name; nil while this replica does not lead.
-	summaries atomic.Pointer[map[string]*v1alpha1.AuditStatus]
+	summaries atomic.Pointer[map[string]results.Summary]
 
 	lookedUp time.Time // of the goroutine that publishes
 
@@ -163,7 +162,7 @@ func New(o Options) (*Scanner, error) {
 	return s, nil
 }
 
-// Subscribe returns a channel that receives after each change of a Status, until ctx ends.
+// Subscribe returns a channel that receives after each change of a Summary, until ctx ends.
 func (s *Scanner) Subscribe(ctx context.Context) <-chan struct{} { return s.listeners.Subscribe(ctx) }
 
 // Run scans until ctx ends.
@@ -240,7 +239,7 @@ func (s *Scanner) publish(ctx context.Context, table *results.Table) {
 
 // summarize publishes the numbers of a snapshot.
 func (s *Scanner) summarize(snapshot results.Snapshot) {
-	var previous map[string]*v1alpha1.AuditStatus
+	var previous map[string]results.Summary
 	if known := s.summaries.Load(); known != nil {
 		previous = *known
 	}
@@ -250,13 +249,14 @@ func (s *Scanner) summarize(snapshot results.Snapshot) {
 	s.listeners.Notify()
 }
 
-// Status returns the result of a policy, which must not be changed; nil while it is not known.
-func (s *Scanner) Status(p *v1alpha1.WebhookPolicy) *v1alpha1.AuditStatus {
+// Summary returns the last result of a policy, which can be that of an earlier generation. It is the
+// zero value while none is known.
+func (s *Scanner) Summary(policy string) results.Summary {
 	known := s.summaries.Load()
 	if known == nil {
-		return nil
+		return results.Summary{}
 	}
-	return (*known)[p.Name]
+	return (*known)[policy]
 }
 
 // servesReports reports whether the API server has the kinds of reports. If not, it looks
@@ -274,30 +274,25 @@ func (s *Scanner) servesReports(now time.Time) bool {
 
 // plan returns the resources of all policies.
 func (s *Scanner) plan(table *results.Table) plan {
-	p := &planner{api: s.options.Resources.Served(), resources: plan{}, problems: map[string]string{}}
+	p := &planner{api: s.options.Resources.Served(), resources: plan{}, problems: map[string]results.Problem{}}
 	state := s.options.Store.State()
 	if state == nil || p.api == nil || !s.natives.ready() {
 		return p.resources
 	}
 	for _, e := range state.Entries {
 		of, compiled := e.Effective()
-		if why := s.unaudited(e, of, compiled); why != "" {
-			p.problems[of.Name] = why
+		if !e.Accepted() || !e.Planned() {
+			of, compiled = e.Policy, nil
+		}
+		if why := cmp.Or(audit.Unaudited(&of.Spec, compiled), unreadParams(s.options.Params, &of.Spec)); why != "" {
+			p.exclude(of.Name, of, why)
 			continue
 		}
-		p.add(target{name: of.Name, policy: of, version: versionOfTarget(compiled, s.options.Params, &of.Spec), exempt: s.exempt, host: &s.host})
+		p.add(target{name: of.Name, policy: of, version: versionOfTarget(compiled, s.options.Params, of), exempt: s.exempt, host: &s.host})
 	}
 	s.natives.plan(p)
 	table.SetProblems(p.problems)
 	return p.resources
-}
-
-// unaudited returns why a policy is not evaluated on stored objects.
-func (s *Scanner) unaudited(e *policies.Entry, p *v1alpha1.WebhookPolicy, compiled *policy.Compiled) string {
-	if !e.Accepted() || !e.Planned() {
-		compiled = nil
-	}
-	return cmp.Or(audit.Unaudited(&p.Spec, compiled), unreadParams(s.options.Params, &p.Spec))
 }
 
 // stopWatches ends the watches of resources that are no longer audited; all

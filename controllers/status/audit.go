@@ -9,17 +9,27 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/internal/audit/results"
 )
 
 // timeInterval is the interval, on average, between two writes of a status because of the
 // time of a scan: after most scans, nothing else changes, but that for all policies.
 const timeInterval = 5 * time.Second
 
-// auditOf returns the result of the audit for a status. A result that only has a later time
-// does not replace the written one before timeInterval for each policy.
-func auditOf(written, now *v1alpha1.AuditStatus, state *policies.State) *v1alpha1.AuditStatus {
+// auditOf returns the result of the audit for a status; nil if none is about this generation.
+// Without one of this leader, it is the written one, of an earlier leader. A result that only has a
+// later time does not replace the written one before timeInterval for each policy.
+func auditOf(p *v1alpha1.WebhookPolicy, in *inputs, state *policies.State) *v1alpha1.AuditStatus {
+	if !in.audits {
+		return nil
+	}
+	var written *v1alpha1.AuditStatus
+	if find(p.Status, v1alpha1.ConditionAudited).ObservedGeneration == p.Generation {
+		written = p.Status.Audit
+	}
+	now := in.audit.Status
 	switch {
-	case now == nil: // not evaluated yet by this leader
+	case in.audit.Subject != results.SubjectOf(p):
 		return written
 	case state == nil || written == nil || written.Time == nil || now.Time == nil:
 		return now
@@ -32,11 +42,19 @@ func auditOf(written, now *v1alpha1.AuditStatus, state *policies.State) *v1alpha
 	return now
 }
 
-// auditedCondition returns the condition about a result of the audit, without a status if there
-// is none.
-func auditedCondition(result *v1alpha1.AuditStatus) metav1.Condition {
+// auditedCondition returns the condition about the result of the audit for a generation of a policy,
+// without a status if the audit does not run.
+func auditedCondition(p *v1alpha1.WebhookPolicy, o *observation, isRunning bool, result *v1alpha1.AuditStatus) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionAudited}
+	if !isRunning {
+		return c
+	}
 	if result == nil {
+		c.Status, c.Reason = metav1.ConditionUnknown, ReasonPending
+		c.Message = "this generation has not been evaluated on all stored objects yet"
+		if o.isReplaced(p) {
+			c.Message += "; " + untilThen(p, o)
+		}
 		return c
 	}
 	c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonIncomplete, strings.Join(result.Missing, "; ")

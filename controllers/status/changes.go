@@ -12,6 +12,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/internal/audit/results"
 	"github.com/ostiary/ostiary/internal/rehearsal"
 )
 
@@ -28,7 +29,7 @@ type known struct {
 	observation observation
 	webhooks    []v1alpha1.WebhookReference
 	types       *admissionregistrationv1.TypeChecking
-	audit       *v1alpha1.AuditStatus
+	audit       results.Summary
 	rehearsed   *rehearsal.Result
 }
 

@@ -42,7 +42,7 @@ func TestChangeDetector(t *testing.T) {
 			in.types = &admissionregistrationv1.TypeChecking{}
 		}
 		if p.Name == "a" {
-			in.audit = &v1alpha1.AuditStatus{Violations: ptr.To(violations)}
+			in.audit.Status = &v1alpha1.AuditStatus{Violations: ptr.To(violations)}
 		}
 		return in
 	}

@@ -99,7 +99,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, now me
 		Actions:            p.Spec.Actions(),
 		FailurePolicy:      failurePolicy(&p.Spec),
 		TypeChecking:       in.types,
-		Audit:              auditOf(p.Status.Audit, in.audit, state),
+		Audit:              auditOf(p, &in, state),
 	}
 	var o observation
 	o, status.Webhooks = gather(p, state, in)
@@ -110,7 +110,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, now me
 	for _, c := range conditions(p, &o, status.Webhooks) {
 		set(&status.Conditions, c, p.Generation, now)
 	}
-	set(&status.Conditions, auditedCondition(status.Audit), p.Generation, now)
+	set(&status.Conditions, auditedCondition(p, &o, in.audits, status.Audit), p.Generation, now)
 	set(&status.Conditions, rehearsedCondition(p, in.rehearsed, status.Audit), p.Generation, now)
 	return status
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/internal/audit/results"
 	"github.com/ostiary/ostiary/internal/registration"
 	"github.com/ostiary/ostiary/internal/rehearsal"
 )
@@ -34,7 +35,10 @@ type inputs struct {
 	// caReady is the condition CAReady, nil for a policy without a backend.
 	caReady *metav1.Condition
 	types   *admissionregistrationv1.TypeChecking
-	audit   *v1alpha1.AuditStatus
+	// audits says that the audit runs, and audit is its last result, which can be about an earlier
+	// generation.
+	audits bool
+	audit  results.Summary
 	// rehearsed is nil if this leader has not rehearsed the policy.
 	rehearsed *rehearsal.Result
 	// rules are those that match no request.

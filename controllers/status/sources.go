@@ -14,6 +14,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/internal/audit/results"
 	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/registration"
@@ -283,11 +284,12 @@ func verdict(known canaries, spec *v1alpha1.WebhookPolicySpec) canary.Verdict {
 
 // Audit is the Source for the results of stored objects.
 func Audit(known interface {
-	// Status returns nil while a policy has not been evaluated.
-	Status(p *v1alpha1.WebhookPolicy) *v1alpha1.AuditStatus
+	// Summary returns the last result of a policy, which can be that of an earlier generation. It is
+	// the zero value while none is known.
+	Summary(policy string) results.Summary
 	subscriber
 }) Source {
 	return Source{subscribe: known.Subscribe, observe: func(_ context.Context, p *v1alpha1.WebhookPolicy, in *inputs) {
-		in.audit = known.Status(p)
+		in.audits, in.audit = true, known.Summary(p.Name)
 	}}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,4 +76,26 @@ func TestAuditForgetsCorrectedObjects(t *testing.T) {
 		}
 		return nil
 	})
+	c.testNumbersOfNewGeneration(t, name)
+}
+
+// testNumbersOfNewGeneration changes a policy that denies no stored object into one that denies all.
+// No status of the new generation has the numbers of the previous one.
+func (c *cluster) testNumbersOfNewGeneration(t *testing.T, name string) {
+	t.Helper()
+	c.change(t, name, saying("object.metadata.name.startsWith('no object has this name')"))
+	await(t).Eventually(func() (bool, error) {
+		p, err := c.policy(t.Context(), name)
+		if err != nil || p.Status.ObservedGeneration != p.Generation {
+			return false, err
+		}
+		audited := condition(p, v1alpha1.ConditionAudited)
+		if isScanned := audited.Status != metav1.ConditionUnknown; isScanned != (p.Status.Audit != nil) {
+			return false, StopTrying(fmt.Sprintf("Audited is %s: %s, with the result %+v", audited.Status, audited.Message, p.Status.Audit))
+		}
+		if p.Status.Audit != nil && ptr.Deref(p.Status.Audit.Violations, -1) < 2 {
+			return false, StopTrying(fmt.Sprintf("the result of an earlier generation: %+v", *p.Status.Audit))
+		}
+		return p.Status.Audit != nil, nil
+	}).Should(BeTrue())
 }

@@ -17,7 +17,7 @@ func TestReadReport(t *testing.T) {
 	a.add("a", 0, 3)
 	a.objects[0].Controller = "ReplicaSet/web"
 	a.pass()
-	a.SetProblems(map[string]string{"q": "it reads request.userInfo"})
+	a.SetProblems(map[string]Problem{"q": {Why: "it reads request.userInfo"}})
 	written := time.Unix(1_000_000, 0)
 	var got ReadReport
 	for _, report := range a.Snapshot().Reports() {

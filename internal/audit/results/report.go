@@ -80,7 +80,7 @@ func (s Snapshot) Reports() []Report {
 		r.addPolicy(pair.Policy, s.Counts[pair], s.Lines[pair])
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Problems)) {
-		byNamespace[""].addSkipped(name, s.Problems[name])
+		byNamespace[""].addSkipped(name, s.Problems[name].Why)
 	}
 	var out []Report
 	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {

@@ -237,12 +237,12 @@ func TestSnapshotsStay(t *testing.T) {
 	a := newAudited(t, 2, map[string]policy.Decision{"p": policy.DecisionDeny})
 	a.add("a", 0, 3)
 	a.pass()
-	a.SetProblems(map[string]string{"q": "why"})
+	a.SetProblems(map[string]Problem{"q": {Why: "why"}})
 	s, again := a.Snapshot(), a.Snapshot()
 	for range 3 {
 		a.delete(0)
 	}
-	a.SetProblems(map[string]string{})
+	a.SetProblems(map[string]Problem{})
 	a.decide = nil
 	a.setPlan()
 	if diff := cmp.Diff(again, s); diff != "" {
@@ -259,7 +259,7 @@ func TestSummaries(t *testing.T) {
 	a.add("a", 0, 7)
 	a.now = a.now.Add(time.Millisecond)
 	a.pass()
-	a.SetProblems(map[string]string{"q": "it reads request.userInfo"})
+	a.SetProblems(map[string]Problem{"q": {Why: "it reads request.userInfo"}})
 	first := a.Snapshot().Summaries(nil)
 	scanned := metav1.NewTime(time.Unix(1_000_000, 0)) // as it is stored
 	var examples, errored []string
@@ -267,10 +267,12 @@ func TestSummaries(t *testing.T) {
 		examples = append(examples, fmt.Sprintf("configmaps a/object-%04d: v", i))
 		errored = append(errored, fmt.Sprintf("configmaps a/object-%04d: v (error)", i))
 	}
-	want := map[string]*v1alpha1.AuditStatus{
-		"p":    {Summary: "7", Violations: ptr.To[int64](7), Objects: 7, Time: &scanned, Examples: examples},
-		"errs": {Summary: "0, 7 errors", Violations: ptr.To[int64](0), Errors: 7, Objects: 7, Time: &scanned, Examples: errored},
-		"q":    {Summary: "n/a", Missing: []string{"it reads request.userInfo"}},
+	want := map[string]Summary{
+		"p": {Status: &v1alpha1.AuditStatus{Summary: "7", Violations: ptr.To[int64](7), Objects: 7, Time: &scanned, Examples: examples}},
+		"errs": {Status: &v1alpha1.AuditStatus{
+			Summary: "0, 7 errors", Violations: ptr.To[int64](0), Errors: 7, Objects: 7, Time: &scanned, Examples: errored,
+		}},
+		"q": {Status: &v1alpha1.AuditStatus{Summary: "n/a", Missing: []string{"it reads request.userInfo"}}},
 	}
 	if diff := cmp.Diff(want, first); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -316,7 +318,7 @@ func TestWorkloads(t *testing.T) {
 				Counts: map[Pair]Counts{pair: {Violated: tt.count}},
 				Scans:  map[string]Scan{"p": {}},
 			}
-			if diff := cmp.Diff(tt.want, s.Summaries(nil)["p"].Workloads); diff != "" {
+			if diff := cmp.Diff(tt.want, s.Summaries(nil)["p"].Status.Workloads); diff != "" {
 				t.Errorf("workloads (-want +got):\n%s", diff)
 			}
 		})
@@ -334,7 +336,7 @@ func TestFindingsAnew(t *testing.T) {
 	a.decide["p"] = policy.DecisionError
 	a.visit(p, a.objects[3:])
 	a.Finish(p, 0, a.now)
-	got := a.Snapshot().Summaries(nil)["p"]
+	got := a.Snapshot().Summaries(nil)["p"].Status
 	scanned := metav1.NewTime(a.now)
 	want := &v1alpha1.AuditStatus{
 		Summary: "1 + 2 on create, 1 errors", Violations: ptr.To[int64](1), ViolationsOnCreate: 2, Errors: 1, Objects: 4, Time: &scanned,
@@ -401,7 +403,7 @@ func TestNoFalseZero(t *testing.T) {
 			a := newAudited(t, 0, map[string]policy.Decision{"p": policy.DecisionDeny})
 			a.add("a", 0, tc.objects)
 			if tc.problem != "" {
-				a.SetProblems(map[string]string{"p": tc.problem})
+				a.SetProblems(map[string]Problem{"p": {Why: tc.problem}})
 			}
 			p := a.Next(a.now, time.Hour)
 			a.visit(p, a.objects)
@@ -410,7 +412,7 @@ func TestNoFalseZero(t *testing.T) {
 			} else {
 				a.Finish(p, 0, a.now)
 			}
-			got := *a.Snapshot().Summaries(nil)["p"]
+			got := *a.Snapshot().Summaries(nil)["p"].Status
 			got.Time = nil
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -423,7 +425,7 @@ func TestReports(t *testing.T) {
 	a := newAudited(t, 2, map[string]policy.Decision{"p": policy.DecisionDeny, "ValidatingAdmissionPolicy/p": policy.DecisionDeny})
 	a.add("a", 0, 3)
 	a.pass()
-	a.SetProblems(map[string]string{"q": "it reads request.userInfo", "ValidatingAdmissionPolicy/q": "it has no validations"})
+	a.SetProblems(map[string]Problem{"q": {Why: "it reads request.userInfo"}, "ValidatingAdmissionPolicy/q": {Why: "it has no validations"}})
 	var got []*unstructured.Unstructured
 	for _, report := range a.Snapshot().Reports() {
 		parts, err := report.Parts()

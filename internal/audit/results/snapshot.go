@@ -7,10 +7,9 @@ import (
 
 // Snapshot is the state of a Table at a time. It shares no memory with the Table that changes.
 type Snapshot struct {
-	Counts map[Pair]Counts
-	Lines  map[Pair][]Line
-	// Problems say, by policy, why one is not evaluated, or not everywhere.
-	Problems map[string]string
+	Counts   map[Pair]Counts
+	Lines    map[Pair][]Line
+	Problems map[string]Problem // by policy
 	// Scans are those of each policy that is evaluated.
 	Scans map[string]Scan
 	// Incomplete is the number of resources that were not listed completely.
@@ -19,10 +18,15 @@ type Snapshot struct {
 
 // Scan is what is known about the scans of the resources of one policy.
 type Scan struct {
+	// Subject is what is to be evaluated.
+	Subject Subject
 	// Time is the end of the least recent complete scan; zero if there is none.
 	Time time.Time
 	// Running means that the results are not all of the current version of the policy.
 	Running bool
+	// IsOutdated means that some results are of an earlier generation of the policy, because a
+	// resource cannot be read.
+	IsOutdated bool
 	// Failures are those of the resources that could not be read completely. IsDenied means
 	// that Ostiary lacks the permission for one of them.
 	Failures []string
@@ -58,6 +62,8 @@ func (t *Table) Snapshot() Snapshot {
 
 // addTo returns a scan with what is known about a policy on this resource.
 func (k *resource) addTo(s Scan, of *slot) Scan {
+	s.Subject = of.version.Subject
+	s.IsOutdated = s.IsOutdated || of.done != Version{} && of.done.Subject != s.Subject
 	switch {
 	case k.failure != "":
 		s.Failures = append(s.Failures, k.failure)

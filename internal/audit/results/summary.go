@@ -22,57 +22,66 @@ const (
 	maxWorkloads                = 5
 )
 
-// Summaries returns the statuses of all policies by name. One that is being scanned keeps its
-// status of the previous summaries.
-func (s Snapshot) Summaries(previous map[string]*v1alpha1.AuditStatus) map[string]*v1alpha1.AuditStatus {
-	after := map[string]*v1alpha1.AuditStatus{}
+// Summary is the result for one generation of a policy. It must not be changed.
+type Summary struct {
+	Subject Subject
+	Status  *v1alpha1.AuditStatus
+}
+
+// Summaries returns the results of all policies by name. One that is being scanned keeps its
+// result of the previous summaries, which can be that of an earlier generation.
+func (s Snapshot) Summaries(previous map[string]Summary) map[string]Summary {
+	after := make(map[string]Summary, len(s.Scans))
 	for name, scan := range s.Scans {
 		after[name] = scan.summary()
 	}
-	for name, why := range s.Problems {
-		if after[name] == nil {
-			after[name] = &v1alpha1.AuditStatus{}
+	for name, problem := range s.Problems {
+		if _, ok := after[name]; !ok {
+			after[name] = Summary{Subject: problem.Subject, Status: &v1alpha1.AuditStatus{}}
 		}
-		after[name].Missing = append(after[name].Missing, why)
+		after[name].Status.Missing = append(after[name].Status.Missing, problem.Why)
 	}
-	sums := map[string]*Counts{}
-	for pair, c := range s.Counts {
-		if sums[pair.Policy] == nil {
-			sums[pair.Policy] = &Counts{}
-		}
-		sums[pair.Policy].add(c)
-	}
-	for name, examples := range s.examples() {
-		if after[name] != nil {
-			after[name].Examples = examples
-		}
-	}
-	for name, workloads := range s.workloads() {
-		if after[name] != nil {
-			after[name].Workloads = workloads
-		}
-	}
+	sums, examples, workloads := s.sums(), s.examples(), s.workloads()
 	for name, summary := range after {
-		summary.Missing = boundedMissing(summary.Missing)
 		scan, isScanned := s.Scans[name]
-		setNumbers(summary, isScanned, scan.IsDenied, sums[name])
-		if !scan.Running {
-			continue
-		}
-		if after[name] = previous[name]; after[name] == nil {
+		before, isKnown := previous[name]
+		status := summary.Status
+		status.Missing = boundedMissing(status.Missing)
+		switch {
+		case scan.Running && isKnown:
+			after[name] = before
+		case scan.Running:
 			delete(after, name)
+		case scan.IsOutdated:
+			status.Time = nil
+			setNumbers(status, isScanned, scan.IsDenied, nil)
+		default:
+			status.Examples, status.Workloads = examples[name], workloads[name]
+			setNumbers(status, isScanned, scan.IsDenied, sums[name])
 		}
 	}
 	return after
 }
 
-func (s Scan) summary() *v1alpha1.AuditStatus {
+// sums returns the numbers of each policy in all namespaces.
+func (s Snapshot) sums() map[string]*Counts {
+	out := map[string]*Counts{}
+	for pair, c := range s.Counts {
+		if out[pair.Policy] == nil {
+			out[pair.Policy] = &Counts{}
+		}
+		out[pair.Policy].add(c)
+	}
+	return out
+}
+
+func (s Scan) summary() Summary {
 	out := &v1alpha1.AuditStatus{Missing: slices.Clone(s.Failures)}
 	if !s.Time.IsZero() {
 		t := metav1.NewTime(s.Time.Truncate(time.Second)) // API servers store seconds: more would look like a change
 		out.Time = &t
 	}
-	return out
+	return Summary{Subject: s.Subject, Status: out}
 }
 
 // setNumbers sets the numbers of a status. The number of violations is absent if something could

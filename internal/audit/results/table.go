@@ -12,7 +12,9 @@ import (
 
 	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -46,11 +48,30 @@ func Hash(parts ...string) uint64 {
 	return h.Sum64()
 }
 
+// Subject is the generation of a policy that a result is about. The UID differs if a policy was
+// deleted and another one has its name.
+type Subject struct {
+	UID        types.UID
+	Generation int64
+}
+
+// SubjectOf returns the generation of a policy.
+func SubjectOf(p *v1alpha1.WebhookPolicy) Subject {
+	return Subject{UID: p.UID, Generation: p.Generation}
+}
+
 // Version differs between two versions of a policy or its params. It keeps the policy, so
 // that no later one has the same address.
 type Version struct {
+	Subject  Subject
 	Compiled *policy.Compiled
 	Params   uint64
+}
+
+// Problem is why a generation of a policy is not evaluated, or not everywhere.
+type Problem struct {
+	Subject Subject
+	Why     string
 }
 
 // Resource is a resource with the versions of the policies that are evaluated on its objects,
@@ -129,10 +150,10 @@ type Table struct {
 	resources map[schema.GroupVersionResource]*resource
 	counts    map[Pair]*Counts
 	lines     map[Pair][]Line
-	kept      int               // lines
-	records   int               // objects of all resources
-	problems  map[string]string // by policy: why it is not evaluated, or not everywhere
-	planned   bool              // the policies are known
+	kept      int                // lines
+	records   int                // objects of all resources
+	problems  map[string]Problem // by policy
+	planned   bool               // the policies are known
 	changed   bool
 }
 
@@ -316,9 +337,8 @@ func (t *Table) Has(gvr schema.GroupVersionResource) bool {
 	return t.resources[gvr] != nil
 }
 
-// SetProblems sets, by policy, why one is not evaluated, or not everywhere. It keeps the
-// argument.
-func (t *Table) SetProblems(problems map[string]string) {
+// SetProblems sets the problems by policy. It keeps the argument.
+func (t *Table) SetProblems(problems map[string]Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.planned = true
