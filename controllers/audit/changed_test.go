@@ -120,3 +120,26 @@ func TestReread(t *testing.T) {
 		})
 	}
 }
+
+// docs/operations/audit.md promises that a corrected object leaves the results in 30 s if few objects
+// change. Each delay on its way to the summary has a limit, and the status takes 2 s more: see
+// TestResultsAreWrittenInTime of controllers/status.
+func TestCorrectedObjectsAreReadInTime(t *testing.T) {
+	const promised, forStatus = 30 * time.Second, 2 * time.Second
+	delays := map[string]time.Duration{
+		"the change settles":            settleTime,
+		"it is looked for":              rereadInterval,
+		"reads of others come first":    time.Second / rereadRate,
+		"requests of others come first": time.Second / requestRate,
+		"the API server answers":        rereadTimeout,
+		"an earlier report is recent":   pollInterval,
+		"changed results are found":     lookInterval,
+	}
+	total := forStatus
+	for _, d := range delays {
+		total += d
+	}
+	if total > promised {
+		t.Errorf("a corrected object leaves the results in %s, want %s: %v", total, promised, delays)
+	}
+}

@@ -40,8 +40,10 @@ const (
 	// role limits what is read, and a FlowSchema gives its requests a low priority.
 	account = "ostiary-audit"
 
-	// pollInterval is the interval between looks for changed params and results.
+	// pollInterval is the interval between looks for changed params and, at least, between two
+	// reports of changed results, which are looked for in lookInterval.
 	pollInterval = 10 * time.Second
+	lookInterval = time.Second
 	// retryInterval is the time after which a failed scan of a resource is repeated.
 	retryInterval = 30 * time.Second
 	// lookupInterval is the interval between attempts to find the kinds of reports.
@@ -213,7 +215,7 @@ func (s *Scanner) publish(ctx context.Context, table *results.Table) {
 	w := &reporter{client: s.reports, metadata: s.reportMetadata, wait: s.budget.request, log: s.options.Log}
 	var found requests
 	pending := true
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	var last time.Time
 	for {

@@ -121,3 +121,11 @@ func TestAuditDelay(t *testing.T) {
 		})
 	}
 }
+
+// A result of the audit that has changed for one policy is written in 2 s, which
+// TestCorrectedObjectsAreReadInTime of controllers/audit relies on.
+func TestResultsAreWrittenInTime(t *testing.T) {
+	if got := maxPause + auditDelay(0, 1); got > 2*time.Second {
+		t.Errorf("a result of the audit is written in %s", got)
+	}
+}
