@@ -27,6 +27,9 @@ type Served = map[schema.GroupVersion][]metav1.APIResource
 // ends, it returns those that it has found.
 type Check func(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []string
 
+// Rehearsal is a Check that gets what the other checks have found.
+type Rehearsal func(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served, found []string) []string
+
 // check runs the checks concurrently, and returns the warnings of those that end in
 // time, in the order of the checks. A check that panics has none.
 func (r *Reviewer) check(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []string {

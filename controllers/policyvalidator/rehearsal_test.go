@@ -2,6 +2,7 @@ package policyvalidator
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -18,11 +19,13 @@ func TestRehearsalWarns(t *testing.T) {
 	const denial = "f: UPDATE of pods is denied for every object that was tried"
 	const another = "f: UPDATE of pods can fail"
 	const web7 = "1 of 8 existing Pods would be denied on their next change: shop/web-7"
-	finding := func(texts ...string) Check {
-		return func(context.Context, *v1alpha1.WebhookPolicy, Served) []string { return texts }
+	finding := func(texts ...string) Rehearsal {
+		return func(context.Context, *v1alpha1.WebhookPolicy, Served, []string) []string { return texts }
 	}
+	const checked = "f: undefined field"
 	tests := map[string]struct {
-		rehearse  Check
+		rehearse  Rehearsal
+		checks    []Check
 		resources func() lists
 		store     *store
 		policy    *v1alpha1.WebhookPolicy
@@ -43,7 +46,7 @@ func TestRehearsalWarns(t *testing.T) {
 			want:     []string{"2 of 2 existing Pods would be denied on their next change: shop/web-0, shop/web-1", denial},
 		},
 		"it panics": {
-			rehearse: func(context.Context, *v1alpha1.WebhookPolicy, Served) []string { panic("a bug") },
+			rehearse: func(context.Context, *v1alpha1.WebhookPolicy, Served, []string) []string { panic("a bug") },
 			policy:   updating(slow),
 			want:     []string{tooSlow},
 		},
@@ -53,6 +56,14 @@ func TestRehearsalWarns(t *testing.T) {
 			want:      []string{"not rehearsed: the resources of the API server are not known yet"},
 		},
 		"no rehearsal": {},
+		"after the checks": {
+			rehearse: func(_ context.Context, _ *v1alpha1.WebhookPolicy, _ Served, found []string) []string {
+				return []string{"found before: " + strings.Join(found, "; ")}
+			},
+			checks: []Check{func(context.Context, *v1alpha1.WebhookPolicy, Served) []string { return []string{checked} }},
+			policy: updating(slow),
+			want:   []string{checked, tooSlow, "found before: " + checked},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +77,7 @@ func TestRehearsalWarns(t *testing.T) {
 			if tt.store != nil {
 				impact = newImpact(t, tt.store)
 			}
-			r := New(policy.NewCompiler, resources{ago: tt.resources, now: unknown}, func() int { return 2 }, egress.Rule{}, logr.Discard(), impact)
+			r := New(policy.NewCompiler, resources{ago: tt.resources, now: unknown}, func() int { return 2 }, egress.Rule{}, logr.Discard(), impact, tt.checks...)
 			r.Rehearse = tt.rehearse
 			review := request(t, admissionv1.Create, tt.policy, nil)
 			review.UserInfo.Username = "admin"

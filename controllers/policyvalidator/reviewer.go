@@ -52,7 +52,7 @@ type Reviewer struct {
 	checks    []Check
 	impact    *Impact // nil for none
 	// Rehearse evaluates a valid policy before requests do; nil for none. It answers in time.
-	Rehearse Check
+	Rehearse Rehearsal
 
 	accepted  chan struct{} // compiling and waiting calls
 	compiling chan struct{}
@@ -176,7 +176,9 @@ func (r *Reviewer) rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, a an
 	case a.served == nil:
 		return []string{"not rehearsed: the resources of the API server are not known yet"}
 	}
-	return r.run(ctx, r.Rehearse, p.DeepCopy(), a.served)
+	return r.run(ctx, func(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []string {
+		return r.Rehearse(ctx, p, served, a.found)
+	}, p.DeepCopy(), a.served)
 }
 
 // answer is the result of a review, before its warnings are bounded.
@@ -185,6 +187,7 @@ type answer struct {
 	err      error
 	compiled *policy.Compiled
 	served   Served
+	found    []string // by the checks
 }
 
 func (r *Reviewer) review(ctx context.Context, p *v1alpha1.WebhookPolicy) (a answer) {
@@ -202,8 +205,9 @@ func (r *Reviewer) review(ctx context.Context, p *v1alpha1.WebhookPolicy) (a ans
 	if len(v.Errors) > 0 {
 		return answer{response: &admissionv1.AdmissionResponse{Result: refusal(p, v.Errors)}}
 	}
-	warnings = append(r.check(ctx, p, facts.Resources), warnings...)
-	return answer{response: &admissionv1.AdmissionResponse{Allowed: true, Warnings: warnings}, compiled: v.Compiled, served: facts.Resources}
+	found := r.check(ctx, p, facts.Resources)
+	allowed := &admissionv1.AdmissionResponse{Allowed: true, Warnings: slices.Concat(found, warnings)}
+	return answer{response: allowed, compiled: v.Compiled, served: facts.Resources, found: found}
 }
 
 // servedNow returns nil if the API server does not answer in time.

@@ -6,6 +6,7 @@ package typechecking
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -109,6 +110,15 @@ func (c *Checker) Warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, serve
 	out := make([]string, len(found))
 	for i, w := range found {
 		out[i] = w.Field + ": " + w.Text
+	}
+	return out
+}
+
+// parsed returns the warnings that Warnings has returned.
+func parsed(warnings []string) (out []typecheck.Warning) {
+	for _, w := range warnings {
+		field, text, _ := strings.Cut(w, ": ") // no field contains a colon
+		out = append(out, typecheck.Warning{Field: field, Text: text})
 	}
 	return out
 }

@@ -104,9 +104,9 @@ func (c *Checker) customDocuments(ctx context.Context) func(apiresources.Kind) *
 	}
 }
 
-// Rehearse returns the findings about a policy that is being applied. The answer to the client does
-// not wait for an evaluation that takes longer.
-func (c *Checker) Rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) (out []string) {
+// Rehearse returns the findings about a policy that is being applied, besides those that Warnings has
+// found. The answer to the client does not wait for an evaluation that takes longer.
+func (c *Checker) Rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served, found []string) (out []string) {
 	limit := time.Now().Add(rehearseWithin)
 	if end, ok := ctx.Deadline(); ok && end.Add(-2*rehearsalMargin).Before(limit) {
 		limit = end.Add(-2 * rehearsalMargin)
@@ -117,10 +117,7 @@ func (c *Checker) Rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, serve
 	// it must not use the account of its memory. Its own objects are small.
 	ctx = unstructuredjson.WithAccount(ctx, nil)
 	done := make(chan rehearsal.Result, 1)
-	go func() {
-		found, _ := c.check(ctx, p, served) // its documents are in memory
-		done <- c.rehearse(ctx, p, served, found)
-	}()
+	go func() { done <- c.rehearse(ctx, p, served, parsed(found)) }()
 	var result rehearsal.Result
 	select {
 	case result = <-done:

@@ -34,13 +34,16 @@ func TestRehearse(t *testing.T) {
 	}
 	tests := map[string]struct {
 		validations []v1alpha1.Validation
-		busy        bool // with another policy
+		found       []string // by the check of types
+		busy        bool     // with another policy
 		want        []string
 	}{
 		"right": {validations: []v1alpha1.Validation{{Expression: "has(object.metadata.labels)"}}},
 		"a finding": {validations: labelled, want: []string{
 			`spec.validations[0].expression: CREATE of configmaps can fail with "no such key: labels": write object.metadata.?labels.?a.orValue("")`,
 		}},
+		"a finding whose cause is known": {validations: labelled, found: []string{"spec.validations[0].expression: undefined field"}},
+		"another warning is known":       {validations: quantities(1), found: []string{"spec.validations[0].expression: w"}, want: []string{warning(0)}},
 		"more findings than warnings": {validations: quantities(maxApplied + 2), want: []string{
 			warning(0), warning(1), warning(2), warning(3), warning(4), "2 more findings: " + seeCondition,
 		}},
@@ -60,7 +63,7 @@ func TestRehearse(t *testing.T) {
 					c.rehearsals.slot <- struct{}{}
 				}
 				start := time.Now()
-				got := c.Rehearse(t.Context(), p, lists)
+				got := c.Rehearse(t.Context(), p, lists, tt.found)
 				if took := time.Since(start); took > rehearseWithin+rehearsalMargin {
 					t.Errorf("the client waited %s", took)
 				}
@@ -79,7 +82,7 @@ func TestCustomResourcesAreRehearsed(t *testing.T) {
 	resource := metav1.APIResource{Name: "deployments", Kind: "Deployment", Group: "example.com", Version: "v1"}
 	c := New(Options{Client: &list{text: text}, Resources: &served{}, Engines: policy.NewCompiler(), Log: logr.Discard()})
 	p := policyFor("p", v1alpha1.Validation{Expression: "object.size < 5"})
-	got := c.Rehearse(t.Context(), p, Served{gv: {resource}})
+	got := c.Rehearse(t.Context(), p, Served{gv: {resource}}, nil)
 	want := []string{`spec.validations[0].expression: CREATE of deployments can fail with "no such key: size": write object.?size.orValue(0)`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
