@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"reflect"
+	"sync"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -19,6 +20,7 @@ import (
 // changeDetector stores the inputs of every policy's status, so that a change for
 // one of thousands of policies does not reconcile all of them.
 type changeDetector struct {
+	mu    sync.Mutex
 	known map[types.UID]*known
 }
 
@@ -34,13 +36,20 @@ type known struct {
 }
 
 // changed returns the names of the policies whose inputs differ from the last call, and
-// separately those of which only the result of the audit differs.
-func (d *changeDetector) changed(state *policies.State, inputsOf func(*v1alpha1.WebhookPolicy) inputs) (names, audited []string) {
+// separately those of which only the result of the audit differs. It compares those that a change
+// concerns.
+func (d *changeDetector) changed(state *policies.State, concerns func(*v1alpha1.WebhookPolicy) bool,
+	inputsOf func(*v1alpha1.WebhookPolicy) inputs) (names, audited []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.known == nil {
 		d.known = make(map[types.UID]*known, len(state.Entries))
 	}
 	k := new(known) // one for all: with thousands of policies, few have changed
 	for uid, e := range state.Entries {
+		if !concerns(e.Policy) {
+			continue
+		}
 		in := inputsOf(e.Policy)
 		*k = known{generation: e.Policy.Generation, types: in.types, audit: in.audit, rehearsed: in.rehearsed}
 		k.observation, k.webhooks = gather(e.Policy, state, in)
@@ -84,10 +93,9 @@ func auditDelay(policy, policies int) time.Duration {
 	return time.Duration(policy) * min(auditInterval, auditPeriod/time.Duration(policies))
 }
 
-// enqueueChanged enqueues the policies whose inputs have changed, all of them at
-// the first call.
-func (r *Reconciler) enqueueChanged() func(events.Queue) {
-	var d changeDetector
+// enqueueChanged enqueues the policies whose inputs have changed, of those that a change concerns: all
+// of them at the first call.
+func (r *Reconciler) enqueueChanged(d *changeDetector, concerns func(*v1alpha1.WebhookPolicy) bool) func(events.Queue) {
 	inputsOf := func(p *v1alpha1.WebhookPolicy) inputs { return r.inputs(context.Background(), p) } // reads memory only
 	var took time.Duration
 	return func(q events.Queue) {
@@ -98,7 +106,7 @@ func (r *Reconciler) enqueueChanged() func(events.Queue) {
 		if state == nil {
 			return
 		}
-		names, audited := d.changed(state, inputsOf)
+		names, audited := d.changed(state, concerns, inputsOf)
 		for _, name := range names {
 			q.Add(request(name))
 		}

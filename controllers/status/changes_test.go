@@ -31,6 +31,8 @@ func TestChangeDetector(t *testing.T) {
 		}
 		return s
 	}
+	everything := func(*v1alpha1.WebhookPolicy) bool { return true }
+	onlyB := func(p *v1alpha1.WebhookPolicy) bool { return p.Name == "b" }
 	var missing, checked string
 	var violations int64
 	inputsOf := func(p *v1alpha1.WebhookPolicy) inputs {
@@ -52,12 +54,21 @@ func TestChangeDetector(t *testing.T) {
 		state            *policies.State
 		missing, checked string
 		violations       int64
+		concerns         func(*v1alpha1.WebhookPolicy) bool // nil for all policies
 		want             []string
 		wantAudited      []string
 	}{
 		{name: "all, the first time", state: stateOf(false, entry("a", 1, true), entry("b", 1, true)), want: []string{"a", "b"}},
 		{name: "no change", state: stateOf(false, entry("a", 1, true), entry("b", 1, true))},
 		{name: "a generation", state: stateOf(false, entry("a", 2, true), entry("b", 1, true)), want: []string{"a"}},
+		{
+			name:     "a certificate for all, while a change concerns one",
+			state:    stateOf(true, entry("a", 2, true), entry("b", 1, true)),
+			concerns: onlyB,
+			want:     []string{"b"},
+		},
+		{name: "the certificate for the other", state: stateOf(true, entry("a", 2, true), entry("b", 1, true)), want: []string{"a"}},
+		{name: "no certificate for all", state: stateOf(false, entry("a", 2, true), entry("b", 1, true)), want: []string{"a", "b"}},
 		{name: "a certificate for all", state: stateOf(true, entry("a", 2, true), entry("b", 1, true)), want: []string{"a", "b"}},
 		{name: "another plan", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), want: []string{"b"}},
 		{name: "a schema is missing", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), missing: "a", want: []string{"a"}},
@@ -95,7 +106,10 @@ func TestChangeDetector(t *testing.T) {
 		},
 	} {
 		missing, checked, violations = step.missing, step.checked, step.violations
-		got, audited := d.changed(step.state, inputsOf)
+		if step.concerns == nil {
+			step.concerns = everything
+		}
+		got, audited := d.changed(step.state, step.concerns, inputsOf)
 		slices.Sort(got)
 		if diff := cmp.Diff([][]string{step.want, step.wantAudited}, [][]string{got, audited}); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)

@@ -88,12 +88,14 @@ func (r *Reconciler) inputs(ctx context.Context, p *v1alpha1.WebhookPolicy) inpu
 	return in
 }
 
-// changes returns a channel that receives after each change of an input of a
-// status, until ctx ends.
+// changes returns a channel that receives after each change of an input of all statuses, until ctx
+// ends.
 func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	subscriptions := []func(context.Context) <-chan struct{}{r.Store.Subscribe}
 	for _, s := range r.Sources {
-		subscriptions = append(subscriptions, s.subscribe)
+		if s.concerns == nil {
+			subscriptions = append(subscriptions, s.subscribe)
+		}
 	}
 	return events.Merge(ctx, subscriptions...)
 }

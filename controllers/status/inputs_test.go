@@ -266,11 +266,34 @@ func TestTypeCheckingIsReported(t *testing.T) {
 }
 
 func TestChangesOfSources(t *testing.T) {
-	params, schemas, found := &fakeSources{}, &fakeSources{}, &fakeSources{}
-	r := &Reconciler{Store: &policies.Store{}, Sources: []Source{Params(params), Schemas(schemas), Types(found)}}
+	schemas, found := &fakeSources{}, &fakeSources{}
+	r := &Reconciler{Store: &policies.Store{}, Sources: []Source{Schemas(schemas), Types(found)}}
 	changed := r.changes(t.Context())
-	for _, w := range []*fakeSources{params, schemas, found} {
+	for _, w := range []*fakeSources{schemas, found} {
 		w.listeners.Notify()
 		NewWithT(t).Eventually(changed).WithTimeout(time.Minute).Should(Receive())
+	}
+}
+
+// A param that appears or disappears concerns only the policies that read params.
+func TestChangesConcern(t *testing.T) {
+	withParams := newPolicy()
+	withParams.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
+	withPlugin := newPolicy()
+	withPlugin.Spec.Plugin = &v1alpha1.Plugin{Name: v1alpha1.PluginResourceQuota}
+	for name, tc := range map[string]struct {
+		source Source
+		want   []bool // for a policy with expressions alone, with params, and with a plugin
+	}{
+		"params":              {Params(&fakeSources{}), []bool{false, true, false}},
+		"objects of a plugin": {PluginObjects(&fakeSources{}), []bool{false, false, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, p := range []*v1alpha1.WebhookPolicy{newPolicy(), withParams, withPlugin} {
+				if got := tc.source.concerns(p); got != tc.want[i] {
+					t.Errorf("policy %d: a change concerns it: %t, want %t", i, got, tc.want[i])
+				}
+			}
+		})
 	}
 }

@@ -79,10 +79,18 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 	if err != nil {
 		return nil, fmt.Errorf("making the status controller: %w", err)
 	}
-	for _, s := range []source.Source{
+	var detector changeDetector
+	anyPolicy := func(*v1alpha1.WebhookPolicy) bool { return true }
+	watched := []source.Source{
 		events.InformerSource(cache, &v1alpha1.WebhookPolicy{}, func(q events.Queue, obj client.Object) { q.Add(request(obj.GetName())) }),
-		events.ChannelSource(r.changes, r.enqueueChanged()),
-	} {
+		events.ChannelSource(r.changes, r.enqueueChanged(&detector, anyPolicy)),
+	}
+	for _, s := range r.Sources {
+		if s.concerns != nil {
+			watched = append(watched, events.ChannelSource(s.subscribe, r.enqueueChanged(&detector, s.concerns)))
+		}
+	}
+	for _, s := range watched {
 		if err := c.Watch(s); err != nil {
 			return nil, fmt.Errorf("watching for the status controller: %w", err)
 		}

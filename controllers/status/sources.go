@@ -30,6 +30,9 @@ type Source struct {
 	// subscribe returns a channel that receives after each change of what observe adds,
 	// until ctx ends.
 	subscribe func(ctx context.Context) <-chan struct{}
+	// concerns reports whether a change can concern a policy; nil for all policies. A source whose
+	// changes users cause, for few policies, has it.
+	concerns func(*v1alpha1.WebhookPolicy) bool
 }
 
 // subscriber is implemented by all parts of Ostiary that a Source observes.
@@ -53,8 +56,9 @@ type objects interface {
 
 // Params is the Source for the objects that policies read as params.
 func Params(known objects) Source {
-	return Source{subscribe: known.Subscribe, observe: func(_ context.Context, p *v1alpha1.WebhookPolicy, in *inputs) {
-		if p.Spec.Plugin == nil {
+	readsParams := func(p *v1alpha1.WebhookPolicy) bool { return p.Spec.Plugin == nil && p.Spec.ParamKind != nil }
+	return Source{subscribe: known.Subscribe, concerns: readsParams, observe: func(_ context.Context, p *v1alpha1.WebhookPolicy, in *inputs) {
+		if readsParams(p) {
 			in.addMissing(missingObjects(known, p))
 			in.absentParams = absentParams(known, p)
 		}
@@ -63,8 +67,9 @@ func Params(known objects) Source {
 
 // PluginObjects is the Source for the objects that plugins list.
 func PluginObjects(known objects) Source {
-	return Source{subscribe: known.Subscribe, observe: func(_ context.Context, p *v1alpha1.WebhookPolicy, in *inputs) {
-		if p.Spec.Plugin != nil {
+	hasPlugin := func(p *v1alpha1.WebhookPolicy) bool { return p.Spec.Plugin != nil }
+	return Source{subscribe: known.Subscribe, concerns: hasPlugin, observe: func(_ context.Context, p *v1alpha1.WebhookPolicy, in *inputs) {
+		if hasPlugin(p) {
 			in.addMissing(missingObjects(known, p))
 		}
 	}}
