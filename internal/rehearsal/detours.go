@@ -35,7 +35,7 @@ func detourTable() []detour {
 	}
 	return []detour{
 		{subresource: "scale", paths: []string{"object.spec.replicas"}, alone: true,
-			advice: "there object is a Scale, with object.spec.?replicas.orValue(0) and without the other fields"},
+			advice: "there object is a Scale, with object.spec.?replicas.orValue(0) and no other fields"},
 		{resource: "pods", subresource: "resize", always: true,
 			paths: slices.Concat(container("containers", "resources", "resizePolicy"), container("initContainers",
 				"resources"), []string{"object.spec.resources"}),
@@ -62,14 +62,23 @@ func detours(spec *v1alpha1.WebhookPolicySpec, targets []target, served apiresou
 		for i := range read.expressions {
 			e := &read.expressions[i]
 			if at := slices.IndexFunc(d.paths, e.reads); e.validation && at >= 0 && (!d.alone || !e.readsMore()) {
-				out = append(out, typecheck.Warning{Field: e.field, Text: fmt.Sprintf("clients also write %s through %s, "+
-					"which no rule matches: add a rule for UPDATE of %q; %s",
-					strings.TrimPrefix(d.paths[at], "object."), strings.Join(names, ", "), names[0], d.advice)})
+				out = append(out, typecheck.Warning{Field: e.field, Text: d.warning(d.paths[at], names)})
 				break
 			}
 		}
 	}
 	return append(out, earlyStatus(spec, targets, served, read)...)
+}
+
+// warning returns the text about a field that clients write through subresources. API servers can cut
+// a warning after 256 bytes, so it names the first of them.
+func (d *detour) warning(path string, names []string) string {
+	through := names[0]
+	if more := len(names) - 1; more > 0 {
+		through += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("clients also write %s through %s, which no rule matches: add a rule with UPDATE; %s",
+		strings.TrimPrefix(path, "object."), through, d.advice)
 }
 
 // unmatched returns the subresources by which clients go around a policy.

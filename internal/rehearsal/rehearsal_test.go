@@ -13,6 +13,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/kubernetes"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 func cluster(t *testing.T) Cluster {
@@ -158,5 +159,22 @@ func TestVariablesDoNotMultiply(t *testing.T) {
 				t.Error("the values of all paths are known")
 			}
 		})
+	}
+}
+
+// TestAdviceFitsIntoWarnings: what an author gets about a subresource is not cut off.
+func TestAdviceFitsIntoWarnings(t *testing.T) {
+	subresources := map[string]string{"scale": "replicationcontrollers/scale"}
+	for _, d := range detourTable() {
+		name := d.resource + "/" + d.subresource
+		if longer, ok := subresources[d.subresource]; ok {
+			name = longer
+		}
+		for _, path := range d.paths {
+			warning := "spec.validations[999].expression: " + d.warning(path, []string{name, name, name})
+			if got := validation.Bounded([]string{warning}); got[0] != warning {
+				t.Errorf("a warning of %d bytes is cut to %q", len(warning), got[0])
+			}
+		}
 	}
 }

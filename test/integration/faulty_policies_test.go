@@ -392,14 +392,14 @@ func faultyRequests() []faulty {
 			rule:  deployments,
 			spec:  validatingSpec("object.spec.?replicas.orValue(1) <= 3"),
 			field: v,
-			fix:   `add a rule for UPDATE of "deployments/scale"`,
+			fix:   "through deployments/scale, which no rule matches: add a rule with UPDATE",
 		},
 		{
 			name:  "resize goes around a limit",
 			rule:  on("", "pods", "CREATE, UPDATE"),
 			spec:  validatingSpec(limit),
 			field: v,
-			fix:   `add a rule for UPDATE of "pods/resize"`,
+			fix:   "through pods/resize, which no rule matches: add a rule with UPDATE",
 		},
 		{
 			name:  "object is null on DELETE",
