@@ -145,7 +145,7 @@ func unlabelled(object, namespace *metav1.LabelSelector, targets []target) (out 
 			lacks, metadata := lacksLabels(t)
 			if t.named && lacks && (!metadata || !selector.Matches(labels.Set{})) {
 				out = append(out, typecheck.Warning{Field: at.Child("objectSelector").String(), Text: fmt.Sprintf(
-					"requests for %q have a %s, which has no labels of the %s, so none matches: "+
+					"requests for %q are of kind %s, which has no labels of the %s, so none matches: "+
 						"match it in a policy without objectSelector", t.name(), t.GroupVersionKind.Kind, t.resource)})
 			}
 		}
