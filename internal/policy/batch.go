@@ -2,16 +2,19 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"time"
 	"unique"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
 	celcommon "k8s.io/apiserver/pkg/cel/common"
 
 	"github.com/ostiary/ostiary/internal/celengine"
@@ -21,8 +24,8 @@ import (
 // batch is the policies of one call that have equal rules, so that they match the same
 // requests. Most of them need only the objects: these are first evaluated together,
 // without counting costs, and policies with equal expressions share the value. Only the
-// values true and false are used. A policy with any other value or an error is evaluated
-// again alone, with costs.
+// values true and false are used, and errors with exactly the text of Kubernetes. Another
+// error has the expression evaluated again alone, with costs, and any other value the policy.
 type batch struct {
 	policies []*Compiled      // sorted by name
 	quick    *uncounted.Batch // nil if it can evaluate none of them
@@ -118,26 +121,33 @@ func (b *batch) evaluations(ctx context.Context, on *subject, host Environment) 
 
 // RequestValue implements uncounted.Request.
 func (on *subject) RequestValue() ref.Val {
+	return celcommon.SchemalessTypedToVal(on.admissionRequest())
+}
+
+// admissionRequest returns the request that validations read.
+func (on *subject) admissionRequest() *admissionv1.AdmissionRequest {
 	v := on.versioned
-	value := celplugin.CreateAdmissionRequest(v.Attributes, on.raw.Resource, metav1.GroupVersionKind(v.VersionedKind))
-	return celcommon.SchemalessTypedToVal(value)
+	return celplugin.CreateAdmissionRequest(v.Attributes, on.raw.Resource, metav1.GroupVersionKind(v.VersionedKind))
 }
 
 // decide has the validator of Kubernetes make the decisions about a violated policy, from
-// values of the batch. The request holds them unless a message is an error.
+// values of the batch. The request holds them unless an expression has no result.
 func (c *Compiled) decide(ctx context.Context, quick *uncounted.Evaluation, on *subject) {
 	validations := make(celengine.Results, len(c.texts.Validations))
 	messages := make(celengine.Results, len(c.texts.Validations))
-	for i, accessor := range c.texts.Validations {
-		value := quick.Validation(i)
-		validations[i] = celplugin.EvaluationResult{ExpressionAccessor: accessor, EvalResult: value}
-		if value != types.False {
+	for i := range validations {
+		var ok bool
+		if validations[i], ok = c.alone.result(ctx, on, c.alone.validations[i], quick.Validation(i)); !ok {
+			return
+		}
+		if validations[i].Error != nil || validations[i].EvalResult == types.True {
 			continue
 		}
-		if messages[i].EvalResult = quick.Message(i); messages[i].EvalResult == nil {
+		message := quick.Message(i)
+		if message == nil {
 			continue
 		}
-		if types.IsUnknownOrError(messages[i].EvalResult) {
+		if messages[i], ok = c.alone.result(ctx, on, c.alone.messages[i], message); !ok {
 			return
 		}
 	}
@@ -147,4 +157,46 @@ func (c *Compiled) decide(ctx context.Context, quick *uncounted.Evaluation, on *
 	}
 	resource := schema.GroupVersionResource(on.raw.Resource)
 	on.decided[c] = validator.Validate(ctx, resource, on.versioned, nil, nil, celconfig.RuntimeCELCostBudget, nil)
+}
+
+// aloneExpressions are the expressions of a policy in a batch, with their costs.
+type aloneExpressions struct {
+	validations, messages []celplugin.CompilationResult
+	variables             []celengine.Variable
+}
+
+// result returns the result of an expression that has a value in a batch. It returns false if there is none.
+func (a *aloneExpressions) result(
+	ctx context.Context,
+	on *subject,
+	compiled celplugin.CompilationResult,
+	value ref.Val,
+) (celplugin.EvaluationResult, bool) {
+	accessor := compiled.ExpressionAccessor
+	err, failed := value.(*types.Err)
+	switch {
+	case !failed:
+		return celplugin.EvaluationResult{ExpressionAccessor: accessor, EvalResult: value}, true
+	case uncounted.IsExact(err):
+		detail := fmt.Sprintf("expression '%v' resulted in error: %v", accessor.GetExpression(), err)
+		result := &apiservercel.Error{Type: apiservercel.ErrorTypeInvalid, Detail: detail}
+		return celplugin.EvaluationResult{ExpressionAccessor: accessor, Error: result}, true
+	}
+	return a.evaluate(ctx, on, compiled)
+}
+
+// evaluate evaluates one expression with costs. They cannot exceed the budget, because their bound does not.
+func (a *aloneExpressions) evaluate(
+	ctx context.Context,
+	on *subject,
+	compiled celplugin.CompilationResult,
+) (celplugin.EvaluationResult, bool) {
+	evaluator := celengine.NewConditions([]celplugin.CompilationResult{compiled}, a.variables)
+	var none celplugin.OptionalVariableBindings
+	budget := int64(celconfig.RuntimeCELCostBudget)
+	results, _, err := evaluator.ForInput(ctx, on.versioned, on.admissionRequest(), none, nil, budget)
+	if err != nil || len(results) != 1 {
+		return celplugin.EvaluationResult{}, false
+	}
+	return results[0], true
 }

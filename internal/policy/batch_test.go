@@ -265,3 +265,59 @@ func TestBatchDecidesSets(t *testing.T) {
 		}
 	}
 }
+
+// TestErrorsOfBatch: an error has the same text in a batch as alone, and its policy has the same decision.
+func TestErrorsOfBatch(t *testing.T) {
+	variables := "variables: [{name: absent, expression: 'object.spec.no'}, {name: x, expression: 'variables.absent.x'}, {name: zero, expression: '1 / 0'}, " +
+		"{name: images, expression: 'object.spec.containers.map(c, c.image)'}, {name: ports, expression: 'object.spec.containers.map(c, c.ports)'}, " +
+		"{name: name, expression: 'object.metadata.name'}]\n"
+	expressions := []string{
+		`object.spec.no == 1`, `object.spec.no.no == 1`, `object.metadata.labels["no"] == "x"`, `object.metadata.no["a/b"] == 1`,
+		`has(object.spec.no.x)`, `!has(object.spec.securityContext.no.x) || true`, `object.metadata.name.x == 1`,
+		`object.spec.containers[9].name == ""`, `object.spec.containers["a"].name == ""`, `object.spec.containers.name == ""`,
+		`object.spec.containers.all(c, c.no == 1)`, `object.spec.containers.exists(c, c.no == 1 || c.name == "no")`,
+		`object.spec.containers.exists_one(c, c.no == 1)`, `object.spec.containers.filter(c, c.no == 1).size() == 0`,
+		`object.spec.containers.map(c, c.name == "no", c.no).size() == 0`, `object.spec.containers.map(c, c.no) == []`,
+		`object.metadata.labels.all(k, v, k.no == v)`, `variables.x == 1`, `variables.absent == 1 || variables.zero == 1`, `variables.zero == 1 || variables.absent == 1`,
+		`variables.ports.all(p, p.size() > 0)`, `variables.images.all(i, i.no == 1)`, `variables.name.orValue("") == ""`, `variables.absent.orValue("") == ""`,
+		`object.?no.x.orValue(object.no) == 1`, `object.spec.no.?x.orValue(1) == 1`, `[dyn(1), object.spec.no, dyn(1 / 0)].size() == 3`, `{"a": object.no}.size() == 1`,
+		`int(object.metadata.name) == 1`, `duration(object.metadata.name) > duration("1s")`, `quantity(object.metadata.name).isInteger()`,
+		`object.metadata.name.distinct() == []`, `object.spec.no.sort() == [] || true`, `object.metadata.name.find(object.metadata.name + "(") == ""`,
+		`request.userInfo.extra["no"] == ["x"]`, `object.metadata.name && true`, `object.spec.no ? true : false`,
+		`object.metadata.name + 1 == 2`, `size(object.metadata.no) == 1`, `object.spec.containers.all(c, c)`, `(object.spec.no == 1) == (1 / 0 == 1)`,
+	}
+	messages := []string{`"x"`, `string(object.spec.no)`, `"a" + string(1 / 0)`, `string(variables.x)`, `variables.images.join(", ")`}
+	failed, denied := 0, 0
+	for i, expression := range expressions {
+		for _, second := range []string{"false", "true", "object.spec.no2 == 2"} {
+			spec := fmt.Sprintf("%svalidations:\n- expression: %q\n- expression: %q\n  messageExpression: %q\n", variables, expression, second, messages[i%len(messages)])
+			group, alone := groupFrom(t, map[string]string{"p": spec}), groupFrom(t, map[string]string{"p": spec})
+			if group.policies[0].quick == nil {
+				t.Errorf("%s: the batch does not evaluate it", expression)
+			}
+			alone.policies[0].quick = nil
+			alone = regroup(alone)
+			for _, operation := range []admission.Operation{admission.Create, admission.Update} {
+				wantDecisions, decisions := map[string]Decision{}, map[string]Decision{}
+				review := podInput(t, operation).review(t)
+				want := evaluate(t, alone, review, Environment{Now: time.Now, Observe: observeInto(wantDecisions)})
+				got := evaluate(t, group, review, Environment{Now: time.Now, Observe: observeInto(decisions)})
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("%s, %s (-alone +batch):\n%s", expression, second, diff)
+				}
+				if diff := cmp.Diff(wantDecisions, decisions); diff != "" {
+					t.Errorf("%s, %s: decisions (-alone +batch):\n%s", expression, second, diff)
+				}
+				switch wantDecisions["p"] {
+				case DecisionError:
+					failed++
+				case DecisionDeny:
+					denied++
+				}
+			}
+		}
+	}
+	if failed < 3*len(expressions) || denied == 0 {
+		t.Errorf("%d errors and %d denials: the expressions have lost their variety", failed, denied)
+	}
+}

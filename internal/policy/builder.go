@@ -47,7 +47,8 @@ func (b *builder) build() *Compiled {
 	matcher := b.matcher()
 	results := b.validations()
 	c.texts = violationtext.New(&b.policy.Spec, results)
-	validations, messages, annotations := b.evaluator(results), b.evaluator(b.messageExpressions()), b.evaluator(b.auditAnnotations())
+	messageResults := b.messageExpressions()
+	validations, messages, annotations := b.evaluator(results), b.evaluator(messageResults), b.evaluator(b.auditAnnotations())
 	if c.validations = newValidations(b); c.validations != nil {
 		validations = followedValidations{ConditionEvaluator: validations, ratchets: c.validations.ratchets, compiled: results, variables: b.variables}
 	}
@@ -58,7 +59,9 @@ func (b *builder) build() *Compiled {
 	c.validator = validating.NewValidator(validations, matcher, annotations, messages, &failurePolicy, errorOf(err))
 	c.mutator = mutator{matcher: matcher, patchers: patchers, err: errorOf(err)}
 	c.programs = b.programs
-	c.quick = b.quick(c.reads)
+	if c.quick = b.quick(c.reads); c.quick != nil {
+		c.alone = aloneExpressions{validations: results, messages: messageResults, variables: b.variables}
+	}
 	return c
 }
 

@@ -87,6 +87,7 @@ type Compiled struct {
 
 	rulesKey unique.Handle[string] // equal for policies that match the same requests
 	quick    *uncounted.Policy     // nil for a policy that a batch cannot evaluate
+	alone    aloneExpressions      // of a policy that a batch can evaluate
 }
 
 func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {

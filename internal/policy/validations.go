@@ -106,8 +106,8 @@ func (v *validations) apply(run *validationRun, result *pluginResult) {
 	}
 }
 
-// ofBatch adds the names of validations to a result of a batch, which makes none that is an
-// error or ratchets.
+// ofBatch adds the names of validations to a result of a batch, which makes none that
+// ratchets. Each decision, also an error, is that of its validation.
 func (v *validations) ofBatch(decided validating.ValidateResult) pluginResult {
 	out := pluginResult{ValidateResult: decided}
 	if v == nil {

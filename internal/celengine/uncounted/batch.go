@@ -2,8 +2,8 @@
 // takes a third of the time, and policies with equal expressions share the value.
 //
 // An expression may be evaluated so only if an upper bound of its cost, for requests of the same extent, is far
-// below the limit. Only the values true and false may decide: a policy with any other value or an error must be
-// evaluated again, alone and with costs.
+// below the limit. Only the values true and false, and an error that IsExact, may decide. Any other error of an
+// expression, and a policy with any other value, must be evaluated again, alone and with costs.
 package uncounted
 
 import (

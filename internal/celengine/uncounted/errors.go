@@ -8,6 +8,26 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 )
 
+// missingFieldError is the error of a selection. Its text is that of cel-go.
+type missingFieldError struct{ key ref.Val }
+
+// Error implements error.
+func (e *missingFieldError) Error() string { return fmt.Sprintf("no such key: %v", e.key) }
+
+// variableError is the error of an expression that reads a variable. Its text is that of Kubernetes.
+type variableError struct {
+	name string
+	err  error
+}
+
+// Error implements error.
+func (e *variableError) Error() string {
+	return fmt.Sprintf("composited variable %q fails to evaluate: %v", e.name, e.err)
+}
+
+// Unwrap implements errors.Unwrap.
+func (e *variableError) Unwrap() error { return e.err }
+
 // unfinishedError is the value of an expression whose evaluation a panic has ended. That is a panic of a function, or
 // it prevents that || and && ignore an error that an evaluation that counts costs may not have.
 type unfinishedError struct{ err error }
@@ -25,4 +45,14 @@ func isUnfinished(value ref.Val) bool {
 	}
 	var unfinished *unfinishedError
 	return errors.As(err, &unfinished)
+}
+
+// IsExact reports whether an evaluation that counts costs ends with the same error, and with the same text. Others,
+// such as a call without an overload, contain types of Go and numbers of syntax trees, and some are limits of a batch.
+//
+// TestValuesOfBatch and TestErrorsOfBatch compare them.
+func IsExact(err error) bool {
+	var missing *missingFieldError
+	var unfinished *unfinishedError
+	return errors.As(err, &missing) && !errors.As(err, &unfinished)
 }

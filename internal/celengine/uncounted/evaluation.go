@@ -16,7 +16,7 @@ const (
 	Undecided  Outcome = iota // evaluate the policy alone, with costs
 	Satisfied                 // every match condition and every validation is true
 	NotMatched                // a match condition is false
-	Violated                  // every match condition is true, and a validation is false
+	Violated                  // every match condition is true, and a validation is false or an error
 )
 
 // Evaluation holds the inputs of the expressions of a batch during one request, and their values. It implements
@@ -61,9 +61,10 @@ func (e *Evaluation) Policy(index int) Outcome {
 	}
 	outcome := Satisfied
 	for _, slot := range e.plan.validations {
-		switch e.value(slot) {
-		case types.True:
-		case types.False:
+		value := e.value(slot)
+		switch {
+		case value == types.True:
+		case value == types.False, types.IsError(value) && !isUnfinished(value):
 			outcome = Violated
 		default:
 			return Undecided

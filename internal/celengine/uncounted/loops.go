@@ -24,6 +24,9 @@ const (
 func withLoops(checked *ast.AST) *ast.AST {
 	out, exprs := ast.Copy(checked), ast.NewExprFactory()
 	ast.PostOrderVisit(out.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if args := presenceArgs(e, exprs); args != nil {
+			e.SetKindCase(exprs.NewCall(e.ID(), presenceOf, args...))
+		}
 		if e.Kind() != ast.ComprehensionKind {
 			return
 		}
@@ -187,15 +190,16 @@ func (l *loop) Exec(outer *interpreter.ExecutionFrame) ref.Val {
 }
 
 // until returns a truth value as soon as the condition has it for an element, even if it is
-// an error for one before. Without such an element the result is the opposite, or the error.
+// an error for one before. Without such an element the result is the opposite, or the first
+// error.
 func (l *loop) until(value types.Bool, w *walk) ref.Val {
 	var out ref.Val = !value
 	for w.next() {
-		switch got := l.holds(w); got {
-		case value:
+		got := l.holds(w)
+		if got == value {
 			return value
-		case !value:
-		default:
+		}
+		if out == !value {
 			out = got
 		}
 	}
@@ -211,42 +215,68 @@ func (l *loop) holds(w *walk) ref.Val {
 	return types.MaybeNoSuchOverloadErr(value)
 }
 
+// one returns the last error of the condition, as the general loop does: a conditional operator that fails replaces
+// the accumulator.
 func (l *loop) one(w *walk) ref.Val {
 	count := 0
+	var err ref.Val
 	for w.next() {
 		switch got := l.holds(w); got {
 		case types.True:
 			count++
 		case types.False:
 		default:
-			return got
+			err = got
 		}
+	}
+	if err != nil {
+		return err
 	}
 	return types.Bool(count == 1)
 }
 
+// collect returns the values, or the last error of the condition, or the first error of the value that follows it.
 func (l *loop) collect(w *walk) ref.Val {
 	var values []ref.Val
+	var err ref.Val
 	for w.next() {
-		if l.condition != nil {
-			got := l.holds(w)
-			if got == types.False {
-				continue
-			}
-			if got != types.True {
-				return got
-			}
+		holds, failed := l.chosen(w)
+		switch {
+		case failed != nil:
+			err = failed
+			continue
+		case !holds || err != nil:
+			continue
 		}
 		value := l.value.Exec(w.inner)
 		if types.IsUnknownOrError(value) {
-			return value
+			err = value
+			continue
 		}
 		values = append(values, value)
 	}
-	if len(values) == 0 {
+	switch {
+	case err != nil:
+		return err
+	case len(values) == 0:
 		return l.empty
 	}
 	return listOf(values)
+}
+
+// chosen reports whether the condition, if there is one, is true.
+func (l *loop) chosen(w *walk) (holds bool, err ref.Val) {
+	if l.condition == nil {
+		return true, nil
+	}
+	switch got := l.holds(w); got {
+	case types.True:
+		return true, nil
+	case types.False:
+		return false, nil
+	default:
+		return false, got
+	}
 }
 
 // walk visits the elements of a list, or the keys of a map.

@@ -8,7 +8,7 @@ import (
 
 // decorateSelections has the programs of a batch select fields of JSON objects without
 // the conversions between Go values and values of CEL, x.?y.orValue(z) without an
-// optional value, and macros without accumulators. An error of some functions ends the
+// optional value, has() of them, and macros without accumulators. An error of some functions ends the
 // program. Everything else is left to the library.
 func decorateSelections(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	switch node := i.(type) {
@@ -22,6 +22,9 @@ func decorateSelections(i interpreter.InterpretableV2) (interpreter.Interpretabl
 	case interpreter.InterpretableCall:
 		if l := loopOf(node); l != nil {
 			return l, nil
+		}
+		if p := presenceFrom(node); p != nil {
+			return p, nil
 		}
 		if args := node.Args(); len(args) == 2 && (node.Function() == "or" || node.Function() == "orValue") {
 			return &optionalOr{id: node.ID(), receiver: args[0], other: args[1], value: node.Function() == "orValue"}, nil
@@ -96,7 +99,7 @@ func (p *selectedPath) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	switch {
 	case !ok:
 		return p.InterpretableAttribute.Exec(frame)
-	case !p.isOptional():
+	case !p.isOptional(), types.IsError(value):
 		return value
 	case value == nil:
 		return types.OptionalNone
@@ -113,8 +116,8 @@ func (p *selectedPath) isOptional() bool {
 	return len(p.steps) > 0 && p.steps[len(p.steps)-1].optional
 }
 
-// find returns the selected value, or nil if an optional field is missing. It returns
-// false if the selection has another result, or if one of the values is no JSON object.
+// find returns the selected value, nil if an optional field is missing, or an error if another field is missing. It
+// returns false if the selection has another result, or if one of the values is no JSON object.
 func (p *selectedPath) find(frame *interpreter.ExecutionFrame) (ref.Val, bool) {
 	if !p.simple {
 		return nil, false
@@ -133,6 +136,9 @@ func (p *selectedPath) find(frame *interpreter.ExecutionFrame) (ref.Val, bool) {
 		switch v := value.(type) {
 		case *jsonObject:
 			value, found = v.Find(step.key)
+			if !found && !step.optional {
+				return types.WrapErr(&missingFieldError{key: step.key}), true
+			}
 		case *variableValues:
 			value, found = v.Find(step.key)
 		default:

@@ -30,7 +30,8 @@ func TestValuesOfBatch(t *testing.T) {
 		`object.?no.orValue(object.no) == "a"`,
 		`object.?no.or(object.?s).value() == "a" && object.?s.or(object.?no).hasValue() && !object.?no.or(object.?nope).hasValue()`, `object.s.or(object.?s).hasValue()`,
 		`has(object.m.k) && !has(object.m.no) && has(object.none) && !has(object.no) && has(object.m.deep.x)`,
-		`has(object.s.x)`, `has(object.none.x)`, `has(object.no.x)`,
+		`has(object.s.x)`, `has(object.none.x)`, `has(object.no.x)`, `has(object.no.x.z)`, `has(object.l.x)`, `has({"a": 1}.a) && !has({"a": 1}.b)`,
+		`has(object.?no.x)`, `has(object.?m.k) && !has(object.?m.no)`, `[object.m, object.texts].exists(o, has(o.deep) && has(o.deep.x))`, `object.l.all(e, has(e.x))`,
 		`"k" in object.m && !("no" in object.m) && "a" in object.l && !("c" in object.l) && !(1 in object.m) && 1 in object.mixed && null in object.mixed`,
 		`object.m == object.m && object.texts == {"a": "b"} && object.texts != {"a": "c"} && object.empty == {} && object.nothing == [] && object.m != object.l`,
 		`object.l == ["a", "b"] && object.l + ["c"] == ["a", "b", "c"] && (object.l + object.l)[3] == "b" && object.mixed[3].k == "v"`,
@@ -63,9 +64,10 @@ func TestValuesOfBatch(t *testing.T) {
 		`"ab12".findAll("[a-z]") == object.l && object.s.find("[a-z]") == "a" && "b".find(object.s) == ""`,
 		`object.l.join(",") == "a,b" && object.l.map(x, object.?no.orValue("y")).join("") == "yy" && object.mixed[4].join("") == "z"`,
 	)
+	expressions = append(expressions, errorExpressions()...)
 	for _, engine := range []celengine.Engine{celengine.OldestEngine, celengine.LatestEngine} {
 		counted, c := compilersFor(t, engine)
-		compared := 0
+		compared, exact := 0, 0
 		for _, text := range expressions {
 			parsed, issues := counted.SyntaxEnv().Parse(text)
 			if issues.Err() != nil {
@@ -87,16 +89,52 @@ func TestValuesOfBatch(t *testing.T) {
 			want, _, err := tracked.Program.Eval(map[string]any{"object": object})
 			for slot := range e.values { // the second time, nested values are converted already
 				got := e.value(slot)
-				failed := types.IsError(got)
+				failure, failed := got.(*types.Err)
+				if failed && IsExact(failure) {
+					exact++
+					if err == nil || err.Error() != failure.Error() {
+						t.Errorf("%s in %s: got the error %v, want %v, %v", text, engine, got, want, err)
+					}
+				}
 				if failed && !isUnfinished(got) && err == nil && engine == celengine.LatestEngine || !failed && (err != nil || got.Equal(want) != types.True) {
 					t.Errorf("%s in %s: got %v, want %v, %v", text, engine, got, want, err)
 				}
 			}
 		}
-		if compared < len(expressions)-2 {
-			t.Errorf("%s: %d of %d expressions were compared", engine, compared, len(expressions))
+		if compared < len(expressions)-2 || exact < 500 {
+			t.Errorf("%s: %d of %d expressions were compared, %d errors", engine, compared, len(expressions), exact)
 		}
 	}
+}
+
+// errorExpressions combine values and errors in every operator and macro that can ignore an error.
+func errorExpressions() []string {
+	parts := []string{"true", "false", `object.no == 1`, `object.m.other == 1`, `1 / 0 == 1`, `object.s`}
+	elements := []string{"e == 1", "e == 2 || object.no == e", `e == 1 ? object.no == 1 : object.m.other == 1`, `e == 2 ? 1 / 0 == 1 : object.no.x == e`, `[true][e]`}
+	var all []string
+	for _, a := range parts {
+		for _, b := range parts {
+			all = append(all, "("+a+" ? "+b+" : object.m.third == 1) == true", "("+a+") == ("+b+")", "[dyn("+a+"), dyn("+b+")].size() == 2", "!("+a+") || ("+b+")")
+			for _, c := range parts {
+				all = append(all, a+" && "+b+" || "+c, a+" && ("+b+" || "+c+")")
+			}
+		}
+	}
+	for _, condition := range elements {
+		for _, list := range []string{"[0, 1, 2]", "[2, 1, 0]", "[1]", "[0, 0]"} {
+			for _, macro := range []string{"all", "exists", "exists_one"} {
+				macro := list + "." + macro + "(e, " + condition + ")"
+				all = append(all, macro, macro+" || true", "false && "+macro)
+			}
+			for _, macro := range []string{"filter", "map"} {
+				macro := list + "." + macro + "(e, " + condition + ")"
+				all = append(all, macro+" == []", macro+" != [] || true")
+			}
+		}
+		all = append(all, "[0, 1, 2].map(e, "+condition+", e == 1 ? object.no : object.m.other) == []", "[2, 1, 0].map(e, "+condition+", object.no) == []",
+			"[0, 1, 2].all(i, e, "+condition+")", "[0, 1, 2].exists(i, e, "+condition+")", "[0, 1, 2].transformList(i, e, "+condition+") == []")
+	}
+	return all
 }
 
 // TestLoops: the batch evaluates macros without the general loop of the library.

@@ -36,6 +36,9 @@ func (v *variableValues) Find(key ref.Val) (ref.Val, bool) {
 	if isUnfinished(value) {
 		panic(value)
 	}
+	if err, ok := value.(*types.Err); ok {
+		return types.WrapErr(&variableError{name: string(name), err: err}), true
+	}
 	return value, true
 }
 
