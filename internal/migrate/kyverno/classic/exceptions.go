@@ -120,21 +120,30 @@ func (b *builder) exceptTemplates(e *appliedException, out *convertedRule) error
 	}
 	blocks, _ := e.Spec.Match.filters()
 	for _, f := range blocks {
-		for _, kind := range append([]string{"Pod"}, kinds...) {
-			named := func(text string) bool {
-				k, ok := parseKind(text)
-				return ok && k.subresource == "" && scalar.MatchesWildcard(k.kind, kind)
-			}
-			if len(f.Resources.Kinds) > 0 && !slices.ContainsFunc(f.Resources.Kinds, named) {
-				return fmt.Errorf("it is not for the kind %s, and the rule is extended to pod templates", kind)
-			}
-		}
-		if f.Resources.names() {
-			return fmt.Errorf("it names objects, labels or annotations, and pod templates do not have those of the workload")
+		if err := f.Resources.exemptsTemplates(append([]string{"Pod"}, kinds...)); err != nil {
+			return err
 		}
 	}
 	if text, err := json.Marshal(e.Spec.Conditions); err != nil || strings.Contains(string(text), "bject") {
 		return fmt.Errorf("its conditions read the object, and pod templates are not the workload")
+	}
+	return nil
+}
+
+// exemptsTemplates returns an error unless a block of an exception is for all of some kinds,
+// whatever their objects are.
+func (d *resourceDescription) exemptsTemplates(kinds []string) error {
+	for _, kind := range kinds {
+		named := func(text string) bool {
+			k, ok := parseKind(text)
+			return ok && k.subresource == "" && scalar.MatchesWildcard(k.kind, kind)
+		}
+		if len(d.Kinds) > 0 && !slices.ContainsFunc(d.Kinds, named) {
+			return fmt.Errorf("it is not for the kind %s, and the rule is extended to pod templates", kind)
+		}
+	}
+	if d.names() {
+		return fmt.Errorf("it names objects, labels or annotations, and pod templates do not have those of the workload")
 	}
 	return nil
 }

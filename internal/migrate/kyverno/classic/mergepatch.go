@@ -187,7 +187,7 @@ func (m *jsonMerge) list(
 ) (patchParts, error) {
 	elements := listElements{
 		jsonMerge: m, name: name, at: at, schema: s, path: path, key: key,
-		item: ce.Singular(name, "item"), index: string(rune('i' + path.depth)),
+		item: ce.Singular(name, "item"), index: path.index(),
 	}
 	var changes, additions patchParts
 	for i, element := range patch {

@@ -25,6 +25,13 @@ func (p patchPath) element(index string) patchPath {
 	return p.append(ce.Function("string", ce.Term(index)))
 }
 
+// index returns the name of a variable with the index of an element of the list at the path.
+func (p patchPath) index() string {
+	const names = "ijklmn" // no list of a built-in kind is deeper
+	at := min(p.depth, len(names)-1)
+	return names[at : at+1]
+}
+
 // variable returns the path of a member whose name is an expression.
 func (p patchPath) variable(name ce.Expression) patchPath {
 	return p.append(ce.Function("jsonpatch.escapeKey", name))
