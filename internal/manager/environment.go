@@ -58,6 +58,7 @@ func newEnvironment(
 		Now:            clock.RealClock{}.Now,
 		Pause:          queue.Pause,
 		Observe:        counts.Observe,
+		Evaluated:      counts.Evaluated,
 		Failed:         counts.ValidationFailed,
 		Violated:       violated,
 		ReportsValues:  p.options.ValuesReported(),

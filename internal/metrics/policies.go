@@ -40,6 +40,7 @@ type Policies struct {
 	compileFailures prometheus.Counter
 	loaded          *prometheus.GaugeVec
 	failures        *prometheus.CounterVec
+	batch, alone    prometheus.Counter // evaluations, by path
 
 	named  atomic.Pointer[map[validation]prometheus.Counter]
 	series atomic.Pointer[map[string]*series]
@@ -92,6 +93,13 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 			Help: "Requests for which a validation with a name was false, whatever the actions of the bindings are. At most 5,000 validations have series of their own.",
 		}, []string{"policy", "validation"}),
 	}
+	evaluations := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ostiary_policy_evaluations_total",
+		Help: "Evaluations of validating policies, by path: batch (together with the other policies of the call) or " +
+			"alone (with an evaluation of its own that counts costs). kubectl ostiary explain --cost shows the reasons.",
+	}, []string{"path"})
+	p.batch, p.alone = evaluations.WithLabelValues("batch"), evaluations.WithLabelValues("alone")
+	registry.MustRegister(evaluations)
 	registry.MustRegister(p.requests, p.duration, p.notIdempotent, p.breakGlass, p.panics, p.compileFailures, p.loaded, p.failures)
 	p.named.Store(&map[validation]prometheus.Counter{})
 	p.series.Store(&map[string]*series{})
@@ -190,6 +198,12 @@ func (p *Policies) count(of *prometheus.CounterVec, name string) {
 		}
 	}
 	of.WithLabelValues(name).Inc()
+}
+
+// Evaluated counts the evaluations of the policies of one call.
+func (p *Policies) Evaluated(batch, alone int) {
+	p.batch.Add(float64(batch))
+	p.alone.Add(float64(alone))
 }
 
 // Observe counts one policy's evaluation of one request.

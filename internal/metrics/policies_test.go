@@ -47,6 +47,23 @@ ostiary_policy_requests_total{decision="allow",operation="other",policy="b"} 1
 	}
 }
 
+func TestEvaluated(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	p := NewPolicies(registry)
+	p.Evaluated(3, 0)
+	p.Evaluated(2, 1)
+	const name = "ostiary_policy_evaluations_total"
+	for path, want := range map[string]float64{"batch": 5, "alone": 1} {
+		counter := map[string]prometheus.Counter{"batch": p.batch, "alone": p.alone}[path]
+		if got := testutil.ToFloat64(counter); got != want {
+			t.Errorf("%v evaluations with the path %s, want %v", got, path, want)
+		}
+	}
+	if got, err := testutil.GatherAndCount(registry, name); got != 2 || err != nil {
+		t.Errorf("%d series of %s, want 2: %v", got, name, err)
+	}
+}
+
 func TestLabelIsBounded(t *testing.T) {
 	p := NewPolicies(prometheus.NewRegistry())
 	names := make([]string, maxPolicies+50)

@@ -258,9 +258,18 @@ func copyOf[T any](p *T) *T {
 // quick returns the expressions that a batch can evaluate without counting their costs; nil for a policy that needs
 // more than the objects and the request, or whose costs have no bounds.
 func (b *builder) quick(reads inputs) *uncounted.Policy {
-	if !b.batchable(reads) {
+	if b.outsideBatch(reads) != "" {
 		return nil
 	}
+	q := b.uncounted()
+	if !q.Bound() {
+		return nil
+	}
+	return q
+}
+
+// uncounted returns the expressions of the policy without counters.
+func (b *builder) uncounted() *uncounted.Policy {
 	spec := &b.policy.Spec
 	compile := func(expression string) *uncounted.Expression {
 		return b.compiler.uncounted.Compile(expression, b.parsed[expression])
@@ -280,28 +289,37 @@ func (b *builder) quick(reads inputs) *uncounted.Policy {
 		q.Validations = append(q.Validations, compile(v.Expression))
 		q.Messages = append(q.Messages, message)
 	}
-	if !q.Bound() {
-		return nil
-	}
 	return q
 }
 
-// batchable reports whether a policy needs only the objects and the request, writes no
-// audit annotations, and applies wherever it matches.
-func (b *builder) batchable(reads inputs) bool {
+// outsideBatch returns why a policy needs more than the objects and the request, writes audit
+// annotations, or does not apply wherever it matches; "" if none of this is so.
+func (b *builder) outsideBatch(reads inputs) string {
 	spec := &b.policy.Spec
 	switch {
-	case b.compiler.states != nil, len(b.errs) > 0, len(spec.Validations) == 0, len(spec.AuditAnnotations) > 0:
-		return false
-	case spec.ParamKind != nil, reads.namespace, reads.options:
-		return false
+	case b.compiler.states != nil:
+		return "its evaluations are traced"
+	case len(b.errs) > 0:
+		return "an expression does not compile"
+	case len(spec.Validations) == 0:
+		return "it has no validations"
+	case len(spec.AuditAnnotations) > 0:
+		return "it has auditAnnotations"
+	case spec.ParamKind != nil:
+		return "it has a paramKind"
+	case reads.namespace:
+		return "it reads namespaceObject"
+	case reads.options:
+		return "it reads request.options"
+	case slices.ContainsFunc(spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil }):
+		return "a binding has matchResources"
 	}
-	for _, text := range celsyntax.Expressions(spec) {
+	for path, text := range celsyntax.Expressions(spec) {
 		if strings.Contains(text, "authorizer") {
-			return false
+			return path.String() + ": it asks the authorizer"
 		}
 	}
-	return !slices.ContainsFunc(spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil })
+	return ""
 }
 
 // checkTemplateMutations rejects mutations of a policy with podTemplates that name a field

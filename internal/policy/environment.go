@@ -52,6 +52,9 @@ type Environment struct {
 	Pause func(ctx context.Context)
 	// Observe gets the decision of each policy; nil is allowed.
 	Observe func(policy string, operation admissionv1.Operation, decision Decision, elapsed time.Duration)
+	// Evaluated gets, for each call of the validating phase, how many policies the batch evaluated
+	// and how many were evaluated alone; nil is allowed.
+	Evaluated func(batch, alone int)
 	// Failed gets each named validation that is false for a request; nil is allowed.
 	Failed func(policy, validation string)
 	// Violated gets each request that violates a policy, before the request is answered; nil is allowed.

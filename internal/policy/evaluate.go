@@ -38,10 +38,28 @@ func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 		return allowed(raw), nil
 	}
 	var a answer
-	for _, e := range evaluationsOf(ctx, all, host) {
-		a.validate(ctx, e, host)
+	alone := 0
+	evaluations := evaluationsOf(ctx, all, host)
+	for i := range evaluations {
+		a.validate(ctx, evaluations[i], host)
+		if evaluations[i].isAlone() {
+			alone++
+		}
+	}
+	if host.Evaluated != nil {
+		host.Evaluated(len(evaluations)-alone, alone)
 	}
 	return a.validated(r), nil
+}
+
+// isAlone reports whether the policy is evaluated outside of the batch.
+func (e *evaluation) isAlone() bool {
+	switch e.outcome {
+	case uncounted.Satisfied, uncounted.NotMatched:
+		return false
+	}
+	_, decided := e.on.decided[e.policy]
+	return !decided
 }
 
 // validate completes the evaluation of one policy and adds its results.

@@ -26,7 +26,7 @@ type command struct {
 	subresource string
 	resource    string
 	denial      string
-	all         bool
+	all, cost   bool
 }
 
 // NewCommand returns the command.
@@ -45,12 +45,18 @@ func NewCommand(o *output.Options) *cobra.Command {
 			"also evaluates the Pod of its template, as its controller creates it. Denials come first, and policies that match nothing only with " +
 			"--all. With a POLICY, the command explains its expressions. Nothing is written to the cluster.\n\n" +
 			"--denial finds the policy, the binding and the validation of an error message. The message alone names the first two, and the " +
-			"validation is shown if the user may get the policy, or if -f has it.",
+			"validation is shown if the user may get the policy, or if -f has it.\n\n" +
+			"--cost needs no object. It shows which policies are evaluated together, in the batch of a call, and why others " +
+			"are evaluated alone, which costs more.",
 		Example: "  kubectl ostiary explain require-team-label -f policy.yaml --object pod.yaml\n" +
 			"  kubectl ostiary explain -f policy.yaml --object review.yaml -o json\n" +
 			"  kubectl ostiary explain pod/web-0 -n shop\n" +
-			"  kubectl ostiary explain pod/web-0 require-team-label -n shop",
+			"  kubectl ostiary explain pod/web-0 require-team-label -n shop\n" +
+			"  kubectl ostiary explain --cost --from-cluster",
 		RunE: func(c *cobra.Command, names []string) error {
+			if run.cost {
+				return run.showCosts(c.Context(), names)
+			}
 			if run.denial == "" {
 				return run.run(c.Context(), names)
 			}
@@ -68,6 +74,8 @@ func NewCommand(o *output.Options) *cobra.Command {
 	c.Flags().BoolVar(&run.deleted, "delete", false, "explain the deletion of the object")
 	c.Flags().StringVar(&run.denial, "denial", "", "error message of a denied request, to find its policy, binding and validation")
 	c.Flags().BoolVar(&run.all, "all", false, "of an object of the cluster, also show the policies that do not match it")
+	c.Flags().BoolVar(&run.cost, "cost", false,
+		"show which policies are evaluated in the batch of a call, and why others are not")
 	c.Flags().StringVar(&run.subresource, "subresource", "", "subresource of the request")
 	c.Flags().StringVar(&run.resource, "resource", "", "resource that has the subresource, such as deployments.apps")
 	o.AddFormat(c, output.Wide)

@@ -95,7 +95,11 @@ func TestGolden(t *testing.T) {
 		"params":    {"-f", samples + "05-allowed-teams.yaml", "-f", "testdata/prod.yaml", "--object", "testdata/deployment.yaml"},
 		"unmatched": {"-f", samples + "05-allowed-teams.yaml", "--object", examples + "pod.yaml"},
 		"json":      {"-f", samples + "06-default-seccomp.yaml", "-f", "testdata/prod.yaml", "--object", examples + "pod.yaml", "-o", "json"},
-		"error":     {"-f", samples + "10-protect-objects.yaml", "--object", "testdata/protected.yaml", "--delete"},
+		"cost": {
+			"--cost", "-f", samples + "01-require-team-label.yaml", "-f", samples + "05-allowed-teams.yaml",
+			"-f", samples + "06-default-seccomp.yaml",
+		},
+		"error": {"-f", samples + "10-protect-objects.yaml", "--object", "testdata/protected.yaml", "--delete"},
 	}
 	for name, args := range tests {
 		t.Run(name, func(t *testing.T) {
