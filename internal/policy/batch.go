@@ -23,20 +23,28 @@ import (
 
 // batch is the policies of one call that have equal rules, so that they match the same
 // requests. Most of them need only the objects: these are first evaluated together,
-// without counting costs, and policies with equal expressions share the value. Only the
-// values true and false are used, and errors with exactly the text of Kubernetes. Another
-// error has the expression evaluated again alone, with costs, and any other value the policy.
+// without counting costs, and policies with equal expressions share the value, also with
+// those of other batches. Only the values true and false are used, and errors with exactly
+// the text of Kubernetes. Another error has the expression evaluated again alone, with costs,
+// and any other value the policy.
 type batch struct {
-	policies []*Compiled      // sorted by name
-	quick    *uncounted.Batch // nil if it can evaluate none of them
+	policies []*Compiled // sorted by name
 	reads    inputs
+	quick    *uncounted.Batch // of all batches that share values; nil if it can evaluate nothing
+	first    int              // the index of the first of policies in quick
 }
 
 // pauseInterval is the time between pauses of a batch. A call costs as much as a small policy.
 const pauseInterval = time.Millisecond
 
-// newBatches divides policies, sorted by name, by their rules.
+// newBatches divides policies, sorted by name, by their rules. The batches share values.
 func newBatches(policies []*Compiled) []*batch {
+	out := divideByRules(policies)
+	shareValues(out)
+	return out
+}
+
+func divideByRules(policies []*Compiled) []*batch {
 	var out []*batch
 	byRules := map[unique.Handle[string]]*batch{}
 	for _, p := range policies {
@@ -49,24 +57,28 @@ func newBatches(policies []*Compiled) []*batch {
 		b.policies = append(b.policies, p)
 		b.reads = b.reads.with(p.reads)
 	}
-	for _, b := range out {
-		b.quick = quickOf(b.policies)
-	}
 	return out
 }
 
-// quickOf returns what can be evaluated without counting costs; nil if nothing can.
-func quickOf(policies []*Compiled) *uncounted.Batch {
-	quick := make([]*uncounted.Policy, len(policies))
+// shareValues has batches share the values of equal expressions if they are evaluated on
+// the same subject.
+func shareValues(batches []*batch) {
+	var quick []*uncounted.Policy
 	some := false
-	for i, p := range policies {
-		quick[i] = p.quick
-		some = some || p.quick != nil
+	for _, b := range batches {
+		b.first = len(quick)
+		for _, p := range b.policies {
+			quick = append(quick, p.quick)
+			some = some || p.quick != nil
+		}
 	}
 	if !some {
-		return nil
+		return
 	}
-	return uncounted.NewBatch(quick)
+	shared := uncounted.NewBatch(quick)
+	for _, b := range batches {
+		b.quick = shared
+	}
 }
 
 // evaluation is the evaluation of one policy on one subject.
@@ -87,15 +99,10 @@ func (b *batch) evaluations(ctx context.Context, on *subject, host Environment) 
 	if b.quick == nil || on.unreadable != nil {
 		return out
 	}
-	class, ok := uncounted.ClassOf(on.raw, on.versioned)
-	if !ok {
+	quick, class := on.valuesOf(b.quick)
+	if quick == nil {
 		return out
 	}
-	quick := b.quick.Evaluate(uncounted.Inputs{
-		Object:    on.stored.valueOf(&on.versioned.VersionedObject),
-		OldObject: on.stored.valueOf(&on.versioned.VersionedOldObject),
-		Request:   on,
-	}, class)
 	// Match conditions read the resource that the client named in request.resource.
 	converted := metav1.GroupVersionResource(on.versioned.GetResource()) != on.raw.Resource
 	start := host.Now()
@@ -104,7 +111,7 @@ func (b *batch) evaluations(ctx context.Context, on *subject, host Environment) 
 		if p.quick == nil || !p.quick.Fits(class) || converted && len(p.quick.Conditions) > 0 || ctx.Err() != nil {
 			continue
 		}
-		out[i].outcome = quick.Policy(i)
+		out[i].outcome = quick.Policy(b.first + i)
 		if out[i].outcome == uncounted.Violated && !p.mayRatchet(on) {
 			p.decide(ctx, quick, on)
 		}
@@ -117,6 +124,27 @@ func (b *batch) evaluations(ctx context.Context, on *subject, host Environment) 
 		}
 	}
 	return out
+}
+
+// valuesOf returns the values of shared expressions, without any yet for the first batch, and
+// the class of the subject. It returns nil if the subject is of no class.
+func (on *subject) valuesOf(shared *uncounted.Batch) (*uncounted.Evaluation, uncounted.Class) {
+	if on.shared == shared {
+		return on.values, on.class
+	}
+	on.shared = shared
+	on.values = nil
+	class, ok := uncounted.ClassOf(on.raw, on.versioned)
+	if !ok {
+		return nil, class
+	}
+	on.class = class
+	on.values = shared.Evaluate(uncounted.Inputs{
+		Object:    on.stored.valueOf(&on.versioned.VersionedObject),
+		OldObject: on.stored.valueOf(&on.versioned.VersionedOldObject),
+		Request:   on,
+	}, class)
+	return on.values, on.class
 }
 
 // RequestValue implements uncounted.Request.

@@ -195,14 +195,18 @@ func TestBatchUsesTheClockOfTheEnvironment(t *testing.T) {
 }
 
 // TestEqualExpressionsAreEvaluatedOnce: in a call, if the variables that they read are
-// equal too.
+// equal too, whatever the rules of the policies are.
 func TestEqualExpressionsAreEvaluatedOnce(t *testing.T) {
 	const rest = "matchConditions: [{name: n, expression: 'object != null'}]\nvalidations: [{expression: 'object.spec.containers.size() == 2'}, {expression: 'variables.x > 1', messageExpression: '\"x is \" + string(variables.x)'}]\n"
+	rules := func(operations, resources string) string {
+		return "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: ['*'], operations: " + operations + ", resources: " + resources + "}]}\n"
+	}
 	group := groupFrom(t, map[string]string{
-		"a": "variables: [{name: x, expression: 'object.spec.containers.size()'}]\n" + rest,
-		"b": "variables: [{name: x, expression: 'object.spec.containers.size()'}]\n" + rest,
-		"c": "variables: [{name: x, expression: 'object.spec.containers.size() - 1'}]\n" + rest,
-		"d": "variables: [{name: x, expression: 'object.spec.containers.size() - 1'}]\n" + rest,
+		"a":           "variables: [{name: x, expression: 'object.spec.containers.size()'}]\n" + rest,
+		"b":           "variables: [{name: x, expression: 'object.spec.containers.size()'}]\n" + rules("[CREATE]", "[pods]") + rest,
+		"c":           "variables: [{name: x, expression: 'object.spec.containers.size() - 1'}]\n" + rules("['*']", "['*']") + rest,
+		"d":           "variables: [{name: x, expression: 'object.spec.containers.size() - 1'}]\n" + rest,
+		"not-matched": "validations: [{expression: 'object.spec.containers.size() == 1'}]\n" + rules("[UPDATE]", "[pods]"),
 	})
 	runs := map[*uncounted.Expression]*int{}
 	counted := map[*uncounted.Expression]*uncounted.Expression{}
@@ -234,8 +238,9 @@ func TestEqualExpressionsAreEvaluatedOnce(t *testing.T) {
 	for _, n := range runs {
 		got[fmt.Sprint(*n, " times")]++
 	}
-	// The condition, the first validation and the message ran once, the second validation once for each x.
-	if diff := cmp.Diff(map[string]int{"1 times": 3, "2 times": 1}, got); diff != "" {
+	// The condition, the first validation and the message ran once, the second validation once for each x, and the
+	// one of the policy that does not match never.
+	if diff := cmp.Diff(map[string]int{"0 times": 1, "1 times": 3, "2 times": 1}, got); diff != "" {
 		t.Errorf("expressions by how often they ran (-want +got):\n%s", diff)
 	}
 }

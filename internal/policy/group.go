@@ -85,8 +85,10 @@ func newTemplateIndex(policies []*Compiled) index {
 		}
 	}
 	x := index{byResource: map[string][]target{}}
+	var all []*batch
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
-		for _, b := range newBatches(byKey[key]) { // equal keys contain equal rules: there is one
+		for _, b := range divideByRules(byKey[key]) { // equal keys contain equal rules: there is one
+			all = append(all, b)
 			common := b.policies[0].templates
 			for _, k := range common.kinds {
 				at := &templateTarget{
@@ -98,6 +100,7 @@ func newTemplateIndex(policies []*Compiled) index {
 			}
 		}
 	}
+	shareValues(all)
 	return x
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
+	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 	"github.com/ostiary/ostiary/internal/matchresources"
 	"github.com/ostiary/ostiary/internal/objectpatch"
 	"github.com/ostiary/ostiary/internal/pluginapi"
@@ -42,6 +43,11 @@ type subject struct {
 
 	typeConverter  managedfields.TypeConverter
 	converterKnown bool
+
+	// The values that batches share, nil without a class, and the class of the subject.
+	shared *uncounted.Batch
+	values *uncounted.Evaluation
+	class  uncounted.Class
 
 	decided map[*Compiled]validating.ValidateResult // by a batch
 }

@@ -240,6 +240,7 @@ func (on *subject) asStored() *subject {
 		stored.selected = withObjects(on.selected, on.selected.GetOperation(), object, oldObject)
 		stored.workload = on.before
 	}
+	stored.shared, stored.values = nil, nil
 	stored.decoded, stored.decided = nil, nil
 	return &stored
 }
