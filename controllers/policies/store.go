@@ -87,7 +87,7 @@ func (s *Store) publish(state *State) {
 	s.listeners.Notify()
 }
 
-// Evaluate evaluates the policies of a call group on a request.
+// Evaluate evaluates the policies of a call group on a request. Warnings name its object.
 func (s *Store) Evaluate(
 	ctx context.Context, key registration.GroupKey, request *admissionv1.AdmissionRequest,
 ) (*admissionv1.AdmissionResponse, error) {
@@ -95,8 +95,13 @@ func (s *Store) Evaluate(
 	if err != nil {
 		return nil, err
 	}
+	evaluate := g.Validate
 	if key.Phase == registration.PhaseMutate {
-		return g.Mutate(ctx, request, s.Host)
+		evaluate = g.Mutate
 	}
-	return g.Validate(ctx, request, s.Host)
+	response, err := evaluate(ctx, request, s.Host)
+	if err == nil {
+		response.Warnings = policy.NameObject(response.Warnings, request)
+	}
+	return response, err
 }

@@ -65,6 +65,7 @@ func knownDifferences() []difference {
 	before35, before37, from37 := versions{before: 35}, versions{before: 37}, versions{from: 37}
 	return []difference{
 		{name: "frame", row: "prefix of an error", normalise: frames},
+		{name: "object-of-warnings", row: "the object of a warning", normalise: objectsOfWarnings},
 		{name: "audit-keys", row: "audit annotation", normalise: auditKeys},
 		{name: "webhook-annotations", row: "audit annotations of webhooks", normalise: webhookAnnotations},
 		{name: "unnamed-binding", row: "a policy without bindings", normalise: unnamedBinding},
@@ -124,6 +125,26 @@ func frames(c *comparison) bool {
 		return strings.ReplaceAll(ourFrame.ReplaceAllString(s, ""), "WebhookPolicy '", subject)
 	})
 	return before != c.ours.String()
+}
+
+// aboutObject is the end of Ostiary's warnings: "(Pod shop/web)", "(Namespace shop)", "(a Pod in shop)" or "(a Node)".
+var aboutObject = regexp.MustCompile(` \((a )?\S+( in)?( \S+)?\)$`)
+
+// objectsOfWarnings takes out the object that each warning of Ostiary ends with.
+func objectsOfWarnings(c *comparison) bool {
+	found := false
+	for i, w := range c.ours.Warnings {
+		if !strings.Contains(w, subject) {
+			continue // of the API server itself
+		}
+		found = true
+		if c.ours.Warnings[i] = aboutObject.ReplaceAllString(w, ""); c.ours.Warnings[i] == w {
+			c.ours.Warnings[i] += " (without its object)"
+		}
+	}
+	slices.Sort(c.ours.Warnings)
+	slices.Sort(c.native.Warnings)
+	return found
 }
 
 const (

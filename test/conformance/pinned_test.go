@@ -49,7 +49,7 @@ func verdict(t *testing.T, spec v1alpha1.WebhookPolicySpec) *Verdict {
 
 // TestLongAnswersDiffer: the native engine notes all there is; Ostiary says how
 // much it has left out. Of warnings the API server sends what fits, and Ostiary's
-// are the shorter ones.
+// are the longer ones.
 func TestLongAnswersDiffer(t *testing.T) {
 	const warnings, annotations = 70, 9
 	v := verdict(t, configMapsAre(func(s *v1alpha1.WebhookPolicySpec) {
@@ -81,7 +81,7 @@ func TestLongAnswersDiffer(t *testing.T) {
 	if n, leftOut := noted(v.Ours); n != 5 || leftOut != "0 validation failures and 4 values of audit annotations" {
 		t.Errorf("Ostiary gives %d annotations and %q", n, leftOut)
 	}
-	if native, ours := len(v.Native.Warnings), len(v.Ours.Warnings); native == 0 || native >= ours || ours >= warnings {
+	if native, ours := len(v.Native.Warnings), len(v.Ours.Warnings); ours == 0 || ours >= native || native >= warnings {
 		t.Errorf("the native engine gives %d warnings, Ostiary %d of %d", native, ours, warnings)
 	}
 }

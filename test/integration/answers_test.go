@@ -58,6 +58,8 @@ func (c *cluster) asker(t *testing.T) *asker {
 var (
 	engine   = regexp.MustCompile(`(?s)^.*?(?:WebhookPolicy|ValidatingAdmissionPolicy|MutatingAdmissionPolicy) '`)
 	mutation = regexp.MustCompile(`spec\.mutations\[\d+\]: `) // only Ostiary says which
+	// aboutObject is the object that a warning of Ostiary ends with.
+	aboutObject = regexp.MustCompile(` \((a )?\S+( in)?( \S+)?\)$`)
 )
 
 func plain(message string) string {
@@ -73,7 +75,7 @@ func (a *asker) ask(t *testing.T, object client.Object) answer {
 	err := a.Create(t.Context(), object.DeepCopyObject().(client.Object), client.DryRunAll)
 	var out answer
 	for _, w := range a.warnings {
-		out.Warnings = append(out.Warnings, plain(w))
+		out.Warnings = append(out.Warnings, plain(aboutObject.ReplaceAllString(w, "")))
 	}
 	var status apierrors.APIStatus
 	switch {

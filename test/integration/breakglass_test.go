@@ -117,7 +117,8 @@ func TestBreakGlass(t *testing.T) {
 	label, err := caller.deploy(t.Context(), namespace, "glass")
 	must(t, err)
 	for _, policy := range []string{freeze, "marks-unless-skipped"} {
-		if want := "WebhookPolicy '" + policy + "' skipped: you have the verb breakglass"; !slices.Contains(caller.warnings, want) {
+		want := "WebhookPolicy '" + policy + "' skipped: you have the verb breakglass (Deployment " + namespace + "/glass)"
+		if !slices.Contains(caller.warnings, want) {
 			t.Errorf("warnings %q, want %q", caller.warnings, want)
 		}
 	}

@@ -350,11 +350,19 @@ func (s *side) put(t *testing.T, name string, c testCase) outcome {
 		out, err = client(c.User).Patch(t.Context(), name, kind, patch, metav1.PatchOptions{DryRun: dryRun}, subresources...)
 	}
 	got := outcomeOf(t, out, err)
-	if heard := s.heard.take(); err == nil {
-		got.Warnings = heard
+	for _, w := range s.heard.take() {
+		if s.name == "ours" {
+			w = aboutObject.ReplaceAllString(w, "")
+		}
+		if err == nil {
+			got.Warnings = append(got.Warnings, w)
+		}
 	}
 	return got
 }
+
+// aboutObject is the object that a warning of Ostiary ends with: see the row "the object of a warning".
+var aboutObject = regexp.MustCompile(` \((a )?\S+( in)?( \S+)?\)$`)
 
 var frame = regexp.MustCompile(`^admission webhook "[^"]+" denied the request: WebhookPolicy '[^']+' denied request: `)
 
