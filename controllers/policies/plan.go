@@ -103,7 +103,8 @@ func union(a, b []string) []string {
 }
 
 // Only returns a plan of some policies, to find out which of them the API server rejects.
-// Except for the members it equals the plan of all.
+// It equals the plan of all, except for the members, and for groups that only the others
+// separate by versions.
 func (s *State) Only(names []string) registration.Plan {
 	in := s.input
 	in.Entries = nil

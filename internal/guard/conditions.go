@@ -19,6 +19,9 @@ const (
 	DelegatedCondition = "matches-policy"
 	// BreakGlassCondition excludes users that may skip the policy.
 	BreakGlassCondition = "may-not-break-glass"
+	// OtherVersionsCondition excludes requests in a version that have another webhook. No
+	// webhook of a backend has it.
+	OtherVersionsCondition = "other-versions"
 )
 
 // MaxConditions is the API server's limit on the match conditions of a webhook.
@@ -71,6 +74,14 @@ func Conditions(rules []admissionregistrationv1.RuleWithOperations, allowed, exe
 // without a name yet (generateName), have none.
 func ExemptExpression(exempt []string) string { // names of namespaces need no escaping
 	return `!has(request.namespace) || !(request.namespace in ['` + strings.Join(exempt, "', '") + `'])`
+}
+
+// OtherVersions excludes requests in which the client names a version, which has no
+// characters that need escaping. API servers evaluate it before they convert the object.
+func OtherVersions(version string) admissionregistrationv1.MatchCondition {
+	return admissionregistrationv1.MatchCondition{
+		Name: OtherVersionsCondition, Expression: `request.requestResource.version != '` + version + `'`,
+	}
 }
 
 // LabelsUntrusted reports whether API servers may evaluate a namespaceSelector on labels

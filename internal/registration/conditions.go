@@ -73,6 +73,16 @@ func newDelegation(entries []Entry, refused []string) *delegation {
 	return d
 }
 
+// variantsOf returns the memberships of entries with their conditions, if these are delegated.
+func variantsOf(entries []Entry, refused []string) []*membership {
+	delegated := newDelegation(entries, refused)
+	var out []*membership
+	for m := range membershipsOf(entries) {
+		out = append(out, delegated.variant(m))
+	}
+	return out
+}
+
 func membershipsOf(entries []Entry) iter.Seq[*membership] {
 	return func(yield func(*membership) bool) {
 		for i := range entries {
@@ -124,6 +134,9 @@ func (m *membership) withoutCondition() *membership {
 // matchConditions returns the matchConditions of a webhook with these rules.
 func matchConditions(rules []admissionregistrationv1.RuleWithOperations, g *guards, s *settings) []admissionregistrationv1.MatchCondition {
 	out := g.conditions(rules)
+	if s.Except != "" {
+		out = append(out, guard.OtherVersions(s.Except))
+	}
 	if s.Condition != "" {
 		out = append(out, admissionregistrationv1.MatchCondition{Name: guard.DelegatedCondition, Expression: s.Condition})
 	}

@@ -51,6 +51,10 @@
 // versionSignature. The same applies to resources that are equivalent across API
 // groups. Events are the only such resource of current API servers.
 //
+// Requests in v1 are an exception: policies whose rules contain v1 or "*" get them
+// without conversion. They can have a group of their own for these requests, which
+// policies with different versions share; see separation.
+//
 // # Large groups
 //
 // A group with more than MaxMembers policies is divided: validations by resource,

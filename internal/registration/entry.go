@@ -24,6 +24,9 @@ type Entry struct {
 // Name returns the name of the policy.
 func (e Entry) Name() string { return e.name }
 
+// groupHandle refers to a group. Groups are equal if their handles are.
+type groupHandle = unique.Handle[groupID]
+
 // membership is the registration of a policy in one phase.
 type membership struct {
 	policy    string
@@ -31,7 +34,8 @@ type membership struct {
 	phase     Phase
 	templates bool
 	condition string // the delegated one
-	group     unique.Handle[groupID]
+	group     groupHandle
+	separable bool // see isSeparable
 	units     []ruleUnit
 	// ordered are the rules in their original order if it matters, otherwise nil.
 	ordered []admissionregistrationv1.RuleWithOperations
@@ -57,7 +61,9 @@ func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 			condition = matchconditions.Condition(spec)
 		}
 		rules := plainRules(matchOf(spec).ResourceRules, phase)
-		e.memberships = append(e.memberships, newMembership(policy, rules, settingsOf(spec, phase, rules), condition))
+		s := settingsOf(spec, phase, rules)
+		s.separable = isSeparable(&s, rules)
+		e.memberships = append(e.memberships, newMembership(policy, rules, s, condition))
 	}
 	e.memberships = append(e.memberships, templateMemberships(policy)...)
 	return e
@@ -94,6 +100,7 @@ func newMembership(
 		phase:     s.Phase,
 		templates: s.Templates,
 		group:     unique.Make(s.group()),
+		separable: s.separable,
 		units:     unitsOf(rules),
 		hash:      newBucketHash(resourceSignature(rules), policy.Name),
 	}

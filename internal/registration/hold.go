@@ -22,7 +22,7 @@ func (p Plan) HoldAtIgnore(observed []Configuration, proven func(Phase) bool) Pl
 			}
 		}
 	}
-	out := Plan{Groups: slices.Clone(p.Groups)}
+	out := Plan{Groups: slices.Clone(p.Groups), parts: p.parts}
 	for i := range out.Groups {
 		g := &out.Groups[i]
 		if *g.webhook.FailurePolicy != admissionregistrationv1.Fail || g.isExternal() || proven(g.Phase) || slices.ContainsFunc(g.Members, closed[g.Phase].has) {

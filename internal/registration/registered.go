@@ -24,7 +24,8 @@ func Registered(policy *v1alpha1.WebhookPolicy, plan Plan, observed []Configurat
 
 // View reports which policies are registered.
 type View struct {
-	states map[member]*webhookState
+	states map[member][]*webhookState
+	parts  groupParts
 }
 
 // member is a policy in a phase, for objects or for pod templates.
@@ -55,13 +56,14 @@ type webhookState struct {
 // while the View is in use.
 func NewView(plan Plan, observed []Configuration) View {
 	have := ByKey(observed)
-	view := View{states: map[member]*webhookState{}}
+	view := View{states: map[member][]*webhookState{}, parts: plan.parts}
 	for i := range plan.Groups {
 		group := &plan.Groups[i]
 		c := newWebhookState(group, have[KeyOf(group.Configuration)])
 		templates := group.Key().OfTemplates()
 		for _, name := range group.Members {
-			view.states[member{group.Phase, name, templates}] = c
+			key := member{group.Phase, name, templates}
+			view.states[key] = append(view.states[key], c)
 		}
 	}
 	return view
@@ -144,25 +146,42 @@ func (v View) Registered(policy Entry) (refs []v1alpha1.WebhookReference, ok boo
 		return nil, false, "no webhook is planned for it: it has no mutations or validations"
 	}
 	for i := range policy.memberships {
-		m := &policy.memberships[i]
-		c := v.states[m.member()]
-		if problem := c.missing(m); problem != "" {
-			why = cmp.Or(why, problem)
-			continue
-		}
-		refs = append(refs, c.ref)
+		found, problem := v.registered(&policy.memberships[i])
+		refs = append(refs, found...)
+		why = cmp.Or(why, problem)
 	}
 	return refs, why == "", why
 }
 
-// missing returns the reason why a policy is not registered, empty if it is. c is
-// nil if no webhook is planned.
+// registered returns the webhooks in which a policy is registered for a phase, and the first
+// reason why it is not registered for all requests.
+func (v View) registered(m *membership) (refs []v1alpha1.WebhookReference, problem string) {
+	states := v.states[m.member()]
+	if len(states) == 0 {
+		return nil, "no " + m.phase.adjective() + " webhook is planned for it yet"
+	}
+	var planned requests
+	for _, c := range states {
+		part, of := v.parts.membership(m, c.group)
+		planned |= of
+		if part == nil {
+			continue
+		}
+		if missing := c.missing(part); missing != "" {
+			problem = cmp.Or(problem, missing)
+			continue
+		}
+		refs = append(refs, c.ref)
+	}
+	if planned != everyRequest {
+		problem = "the " + m.phase.adjective() + " webhook for its latest change is not planned yet"
+	}
+	return refs, problem
+}
+
+// missing returns the reason why a membership is not registered, empty if it is.
 func (c *webhookState) missing(m *membership) string {
 	switch {
-	case c == nil:
-		return "no " + m.phase.adjective() + " webhook is planned for it yet"
-	case !m.mayBeIn(c.group):
-		return "the " + m.phase.adjective() + " webhook for its latest change is not planned yet"
 	case c.problem != "":
 		return c.problem
 	case !c.members.has(m.policy):
@@ -177,18 +196,47 @@ func (c *webhookState) missing(m *membership) string {
 	return ""
 }
 
-// mayBeIn reports whether a group has the settings of the policy, with or without
-// its condition.
-func (m *membership) mayBeIn(group string) bool {
-	rest, ok := strings.CutPrefix(group, m.groupName())
-	return ok && (rest == "" || rest[0] == '-') || m.undelegated != nil && m.undelegated.mayBeIn(group)
+// requests are those for which a policy is in a group; see separation.
+type requests uint8
+
+const (
+	commonRequests requests = 1 << iota
+	otherRequests
+
+	everyRequest = commonRequests | otherRequests
+)
+
+// membership returns the membership of a policy in a group, with or without the condition, and
+// the requests for which it is. It returns nil if the group does not have the settings of
+// the policy.
+func (p groupParts) membership(m *membership, group string) (*membership, requests) {
+	if isPartOf(m.group, group) {
+		return m, everyRequest
+	}
+	if parts, separable := p[m.group]; separable {
+		switch {
+		case isPartOf(parts.common, group):
+			return m.inCommonVersion(), commonRequests
+		case isPartOf(parts.others, group):
+			return m, otherRequests
+		}
+	}
+	if m.undelegated != nil {
+		return p.membership(m.undelegated, group)
+	}
+	return nil, 0
+}
+
+// isPartOf reports whether a name is that of a group or of a part of it.
+func isPartOf(h groupHandle, name string) bool {
+	rest, ok := strings.CutPrefix(name, h.Value().name)
+	return ok && (rest == "" || rest[0] == '-')
 }
 
 // HeldAtIgnore reports whether a policy with failurePolicy Fail is in a webhook with
 // failurePolicy Ignore.
 func (v View) HeldAtIgnore(policy Entry) bool {
 	return slices.ContainsFunc(policy.memberships, func(m membership) bool {
-		c := v.states[m.member()]
-		return c != nil && c.heldAtIgnore
+		return slices.ContainsFunc(v.states[m.member()], func(c *webhookState) bool { return c.heldAtIgnore })
 	})
 }

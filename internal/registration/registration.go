@@ -3,6 +3,7 @@ package registration
 import (
 	"bytes"
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 
@@ -82,6 +83,8 @@ type Plan struct {
 	// Groups are sorted by phase and name, mutating ones first. API servers call
 	// mutating webhooks in this order.
 	Groups []Group
+
+	parts groupParts
 }
 
 // GroupsOf returns the names of the groups of a policy in a phase.
@@ -106,11 +109,17 @@ func Build(in Input) Plan {
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.name, b.name) })
 
-	delegated := newDelegation(entries, in.RefusedConditions)
-	bySettings := map[string][]*membership{}
-	for m := range membershipsOf(entries) {
-		m = delegated.variant(m)
-		bySettings[m.key()] = append(bySettings[m.key()], m)
+	separated := newSeparation(variantsOf(entries, in.RefusedConditions))
+	plan := newPlan(in, separated.memberships())
+	plan.parts = separated.parts
+	return plan
+}
+
+// newPlan returns the plan of memberships, which are sorted by policy.
+func newPlan(in Input, memberships iter.Seq[*membership]) Plan {
+	bySettings := map[groupHandle][]*membership{}
+	for m := range memberships {
+		bySettings[m.group] = append(bySettings[m.group], m)
 	}
 	builder := newGroupBuilder(in)
 	var plan Plan

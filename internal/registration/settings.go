@@ -20,7 +20,8 @@ import (
 // policy with a backend. Order and ReinvocationPolicy are only for the mutating
 // phase, Condition, the delegated condition, only for the validating phase.
 // Critical are the allowed critical resources. With Templates, the group is called for
-// workloads whose pod templates are evaluated.
+// workloads whose pod templates are evaluated. The group is not called for requests in the
+// version Except.
 type settings struct {
 	Phase              Phase
 	MatchPolicy        admissionregistrationv1.MatchPolicyType
@@ -36,8 +37,10 @@ type settings struct {
 	Condition          string                                         `json:",omitempty"`
 	Critical           []string                                       `json:",omitempty"`
 	Templates          bool                                           `json:",omitempty"`
+	Except             string                                         `json:",omitempty"`
 
-	ordered bool // the order of the rules matters, which Versions then contains
+	ordered   bool // the order of the rules matters, which Versions then contains
+	separable bool // see isSeparable
 }
 
 // settingsOf returns the settings of a policy in a phase, with some of its rules.
