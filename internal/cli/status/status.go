@@ -34,6 +34,8 @@ type Status struct {
 	CAExpires          *time.Time `json:"caExpires,omitempty"`
 	CertificateExpires *time.Time `json:"certificateExpires,omitempty"`
 	Policies           []Policy   `json:"policies"`
+	// Calls are the resources for which a request costs more than one call of a phase.
+	Calls []registration.Calls `json:"calls,omitempty"`
 	// DenialsUnknown says why the numbers of denied requests are not known; empty if they are.
 	DenialsUnknown string `json:"denialsUnknown,omitempty"`
 
@@ -80,7 +82,21 @@ func statusOf(d *doctor.Dump, m *metrics, why error, now time.Time) *Status {
 		s.Policies = append(s.Policies, policyOf(&d.Policies[i], m))
 	}
 	slices.SortFunc(s.Policies, func(a, b Policy) int { return cmp.Compare(a.Name, b.Name) })
+	s.Calls = slices.DeleteFunc(callsOf(d), func(c registration.Calls) bool {
+		return c.Mutating <= 1 && c.Validating <= 1
+	})
 	return s
+}
+
+func callsOf(d *doctor.Dump) []registration.Calls {
+	var configs []registration.Configuration
+	for i := range d.Mutating {
+		configs = append(configs, &d.Mutating[i])
+	}
+	for i := range d.Validating {
+		configs = append(configs, &d.Validating[i])
+	}
+	return registration.CallsOf(configs)
 }
 
 // clientConfig returns how API servers call Ostiary, as its canary says; nil if there is
@@ -150,7 +166,32 @@ func (s *Status) write(w io.Writer, style output.Style, wide bool, now time.Time
 			return fmt.Errorf("writing the status: %w", err)
 		}
 	}
+	if err := s.writeCalls(w); err != nil {
+		return err
+	}
 	return s.writeProblems(w, style)
+}
+
+// shownCalls is the number of resources whose calls are shown.
+const shownCalls = 3
+
+// writeCalls writes for which resources a request costs most calls.
+func (s *Status) writeCalls(w io.Writer) error {
+	if len(s.Calls) == 0 {
+		return nil
+	}
+	var parts []string
+	for _, c := range s.Calls[:min(len(s.Calls), shownCalls)] {
+		parts = append(parts, fmt.Sprintf("%s (%d mutating, %d validating)", c.Resource, c.Mutating, c.Validating))
+	}
+	if more := len(s.Calls) - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	text := output.Printable(strings.Join(parts, ", "))
+	if _, err := fmt.Fprintf(w, "\nMore than one call for a request, at most: %s\n", text); err != nil {
+		return fmt.Errorf("writing the status: %w", err)
+	}
+	return nil
 }
 
 // table returns the header and the rows of the policies.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/doctor"
 	"github.com/ostiary/ostiary/internal/cli/doctor/cluster"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 var now = time.Date(2026, time.June, 1, 12, 0, 10, 0, time.UTC)
@@ -84,6 +86,12 @@ allowed-teams: the API server has no kind Teams in example.com/v1
 			at: now, change: func(d *doctor.Dump) { d.Leases, d.Policies = []coordinationv1.Lease{}, nil },
 			want: "No replica of Ostiary has ever led in this cluster\n\nThere are no policies\n",
 		},
+		"several calls": {
+			at: now, change: func(d *doctor.Dump) { d.Validating = append(d.Validating, differentTimeouts()...) },
+			want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde", "NO      ", "-       ", "REQUIRED",
+				"-       ", "RATE", "-   ",
+				"\nallowed-teams: ", "\nMore than one call for a request, at most: pods (0 mutating, 2 validating)\n\nallowed-teams: "),
+		},
 		"without access to Leases": {
 			at: now, change: func(d *doctor.Dump) { d.Leases, d.Policies = nil, nil },
 			want: "Whether Ostiary runs in this cluster is not known, because its Leases were not read\n\nThere are no policies\n",
@@ -110,6 +118,35 @@ allowed-teams: the API server has no kind Teams in example.com/v1
 			}
 		})
 	}
+}
+
+// differentTimeouts returns the configurations of two policies for Pods.
+func differentTimeouts() []admissionregistrationv1.ValidatingWebhookConfiguration {
+	var out []admissionregistrationv1.ValidatingWebhookConfiguration
+	in := registration.Input{Endpoint: registration.Endpoint{URL: "https://127.0.0.1:9443"}}
+	for i := range int32(2) {
+		in.Policies = append(in.Policies, &v1alpha1.WebhookPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: string('a' + i)},
+			Spec: v1alpha1.WebhookPolicySpec{
+				TimeoutSeconds: new(i + 1),
+				Validations:    []v1alpha1.Validation{{Expression: "true"}},
+				MatchConstraints: &admissionregistrationv1.MatchResources{
+					ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+						RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+							Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+							Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+						},
+					}},
+				},
+			},
+		})
+	}
+	for _, g := range registration.Build(in).Groups {
+		if c, ok := g.Configuration.(*admissionregistrationv1.ValidatingWebhookConfiguration); ok {
+			out = append(out, *c)
+		}
+	}
+	return out
 }
 
 // withoutElection replaces the Lease of the leader by a Deployment without leader election.
