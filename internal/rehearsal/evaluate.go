@@ -1,11 +1,14 @@
 package rehearsal
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/google/cel-go/common/types"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -148,7 +151,7 @@ func (s *stage) request(ctx context.Context, t *target, r *request, answer autho
 		return
 	}
 	s.countVerdicts(t, r, &o)
-	if o.fails() {
+	if o.fails() || s.failsWithOtherValues(&o) {
 		s.report(t, r, &o)
 	}
 	s.messages(t, r, &o)
@@ -233,6 +236,27 @@ func (o *outcome) fails() bool {
 		}
 	}
 	return failed
+}
+
+// failsWithOtherValues reports whether the first error would decide a request that satisfies the validations that
+// deny this one. They read nothing that the expression with the error reads, so other values for them leave the error.
+func (s *stage) failsWithOtherValues(o *outcome) bool {
+	var failed *reading
+	var denying []*reading
+	for i := range o.evaluated {
+		e := &o.evaluated[i]
+		read := s.read.at(e.Field)
+		switch {
+		case read == nil || strings.HasSuffix(e.Field, ".messageExpression"):
+		case e.Err != nil:
+			failed = cmp.Or(failed, read)
+		case read.validation && e.Value != types.True:
+			denying = append(denying, read)
+		}
+	}
+	return failed != nil && len(denying) > 0 && !slices.ContainsFunc(denying, func(d *reading) bool {
+		return len(d.paths) == 0 || slices.ContainsFunc(slices.Collect(maps.Keys(d.paths)), failed.readsAround)
+	})
 }
 
 // denies reports whether a validation is false.

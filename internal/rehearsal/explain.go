@@ -87,6 +87,9 @@ func (s *stage) guard(read *reading, state interpreter.EvalState) string {
 		if inner, ok := state.Value(operand.ID()); ok && types.IsError(inner) {
 			continue // it fails before
 		}
+		if operand.Kind() == ast.IdentKind && operand.AsIdent() == "variables" {
+			return "correct the variable " + name + ", or guard what it reads"
+		}
 		if text := loopOverObject(native, state, operand); text != "" {
 			return text
 		}
@@ -121,6 +124,9 @@ func rest(e ast.NavigableExpr) string {
 	out := ""
 	for {
 		parent, ok := e.Parent()
+		if ok && parent.Kind() == ast.SelectKind && parent.AsSelect().IsTestOnly() { // has()
+			return out + optional(parent.AsSelect().FieldName()) + ".hasValue()"
+		}
 		if !ok || !isSelection(parent) {
 			return out + defaultFor(parent, e, ok)
 		}

@@ -102,11 +102,26 @@ func (e *reading) reads(path string) bool {
 		return false
 	}
 	for p := range e.paths {
-		if p == path || strings.HasPrefix(p, path+".") || strings.HasPrefix(p, path+"[") {
+		if isIn(p, path) {
 			return true
 		}
 	}
 	return false
+}
+
+// readsAround reports whether an expression reads a value, a part of it, or one that contains it.
+func (e *reading) readsAround(path string) bool {
+	for p := range e.paths {
+		if isIn(p, path) || isIn(path, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// isIn reports whether a path is another one or below it.
+func isIn(path, of string) bool {
+	return path == of || strings.HasPrefix(path, of+".") || strings.HasPrefix(path, of+"[")
 }
 
 // walk follows the paths of inputs through one expression.
