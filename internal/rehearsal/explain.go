@@ -79,13 +79,9 @@ func (s *stage) guard(read *reading, state interpreter.EvalState) string {
 	var found string
 	root := ast.NavigateAST(native)
 	for _, e := range ast.MatchDescendants(root, isSelected) {
-		value, known := state.Value(e.ID())
-		if !known || !types.IsError(value) {
-			continue
-		}
 		operand, name := parts(e)
-		if inner, ok := state.Value(operand.ID()); ok && types.IsError(inner) {
-			continue // it fails before
+		if !failsIn(state, e) || failsIn(state, operand) {
+			continue // it does not fail, or what it selects from does
 		}
 		if operand.Kind() == ast.IdentKind && operand.AsIdent() == "variables" {
 			return "correct the variable " + name + ", or guard what it reads"
@@ -106,6 +102,12 @@ func (s *stage) guard(read *reading, state interpreter.EvalState) string {
 		return "guard the field with has(), or select it with .? and orValue()"
 	}
 	return "write " + found
+}
+
+// failsIn reports whether an expression was evaluated to an error.
+func failsIn(state interpreter.EvalState, e ast.Expr) bool {
+	value, known := state.Value(e.ID())
+	return known && types.IsError(value)
 }
 
 func isSelected(e ast.NavigableExpr) bool { return isSelection(e) }
