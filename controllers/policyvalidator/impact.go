@@ -297,7 +297,8 @@ func (d *denials) names() string {
 func (s *scan) warnings(within time.Duration) []string {
 	out := s.found
 	if more := len(out) - impactWarnings; more > 0 { // they leave room for other warnings
-		out = append(out[:impactWarnings:impactWarnings], fmt.Sprintf("%d more warnings about existing objects of other kinds were left out", more))
+		left := fmt.Sprintf("%d more warnings about existing objects of other kinds were left out", more)
+		out = append(out[:impactWarnings:impactWarnings], left)
 	}
 	if n := len(s.workloads); n > 0 {
 		number, first := strconv.Itoa(n), slices.Sorted(maps.Keys(s.workloads))[:min(n, impactExamples)]

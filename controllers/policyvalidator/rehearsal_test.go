@@ -77,7 +77,8 @@ func TestRehearsalWarns(t *testing.T) {
 			if tt.store != nil {
 				impact = newImpact(t, tt.store)
 			}
-			r := New(policy.NewCompiler, resources{ago: tt.resources, now: unknown}, func() int { return 2 }, egress.Rule{}, logr.Discard(), impact, tt.checks...)
+			served, replicas := resources{ago: tt.resources, now: unknown}, func() int { return 2 }
+			r := New(policy.NewCompiler, served, replicas, egress.Rule{}, logr.Discard(), impact, tt.checks...)
 			r.Rehearse = tt.rehearse
 			review := request(t, admissionv1.Create, tt.policy, nil)
 			review.UserInfo.Username = "admin"

@@ -76,7 +76,10 @@ func TestStatusOfNewGeneration(t *testing.T) {
 	p.Generation = 1
 	denies := &rehearsal.Result{Warnings: []typecheck.Warning{{Field: "f", Text: "CREATE of pods is denied for every object that was tried"}}}
 	passing := &v1alpha1.AuditStatus{Summary: "0", Violations: new(int64), Objects: 1}
-	const pending = "Unknown Pending: this generation has not been evaluated on all stored objects yet"
+	const (
+		pending  = "Unknown Pending: this generation has not been evaluated on all stored objects yet"
+		complete = "True Complete: every stored object that the policy matches is evaluated"
+	)
 	for _, step := range []struct {
 		name                       string
 		generation, evaluated      int64
@@ -84,11 +87,11 @@ func TestStatusOfNewGeneration(t *testing.T) {
 		wantAudited, wantRehearsed string
 	}{
 		{"a new policy", 1, 0, nil, pending, "False Findings"},
-		{"its scan", 1, 1, passing, "True Complete: every stored object that the policy matches is evaluated", "True Complete"},
+		{"its scan", 1, 1, passing, complete, "True Complete"},
 		{"a new generation", 2, 1, nil, pending, "False Findings"},
 		{"another leader", 2, 0, nil, pending, "False Findings"},
-		{"the scan of the new generation", 2, 2, passing, "True Complete: every stored object that the policy matches is evaluated", "True Complete"},
-		{"a third leader", 2, 0, passing, "True Complete: every stored object that the policy matches is evaluated", "True Complete"},
+		{"the scan of the new generation", 2, 2, passing, complete, "True Complete"},
+		{"a third leader", 2, 0, passing, complete, "True Complete"},
 	} {
 		p.Generation = step.generation
 		in := inputs{audits: true, rehearsed: denies}
@@ -111,7 +114,10 @@ func TestStatusOfNewGeneration(t *testing.T) {
 
 func TestAuditedCondition(t *testing.T) {
 	missing := []string{"a", "b"}
-	const pending = "Unknown Pending: this generation has not been evaluated on all stored objects yet"
+	const (
+		pending  = "Unknown Pending: this generation has not been evaluated on all stored objects yet"
+		complete = "True Complete: every stored object that the policy matches is evaluated"
+	)
 	tests := map[string]struct {
 		isOff    bool
 		enforced int64 // generation; 2 by default
@@ -124,7 +130,7 @@ func TestAuditedCondition(t *testing.T) {
 			enforced: 1, want: pending + "; until then generation 1 stays enforced",
 		},
 		"everything": {
-			result: &v1alpha1.AuditStatus{Summary: "0"}, want: "True Complete: every stored object that the policy matches is evaluated",
+			result: &v1alpha1.AuditStatus{Summary: "0"}, want: complete,
 		},
 		"not auditable": {result: &v1alpha1.AuditStatus{Summary: "n/a", Missing: missing}, want: "False NotAuditable: a; b"},
 		"no access":     {result: &v1alpha1.AuditStatus{Summary: "no access", Missing: missing}, want: "False NoAccess: a; b"},

@@ -43,7 +43,11 @@ func TestRehearse(t *testing.T) {
 			`spec.validations[0].expression: CREATE of configmaps can fail with "no such key: labels": write object.metadata.?labels.?a.orValue("")`,
 		}},
 		"a finding whose cause is known": {validations: labelled, found: []string{"spec.validations[0].expression: undefined field"}},
-		"another warning is known":       {validations: quantities(1), found: []string{"spec.validations[0].expression: w"}, want: []string{warning(0)}},
+		"another warning is known": {
+			validations: quantities(1),
+			found:       []string{"spec.validations[0].expression: w"},
+			want:        []string{warning(0)},
+		},
 		"more findings than warnings": {validations: quantities(maxApplied + 2), want: []string{
 			warning(0), warning(1), warning(2), warning(3), warning(4), "2 more findings: " + seeCondition,
 		}},

@@ -6,7 +6,9 @@
 // tables in Markdown and says which budgets are met. With -base it measures only the CPU
 // per request, of two managers in turn, and prints lines for benchstat instead.
 //
-//	bench [-sets A,B,C,D,R,R2,V,P1000] [-compare sets,params,mutations,matching] [-scale 10000] [-rounds 3] [-duration 3s] [-short] [-check] [-slack 2] [-manager bin/ostiary] [-base FILE] [-later bin/k8s-1.37/kube-apiserver] [-out docs/performance/results.md]
+//	bench [-sets A,B,C,D,R,R2,V,P1000] [-compare sets,params,mutations,matching] [-scale 10000]
+//		[-rounds 3] [-duration 3s] [-short] [-check] [-slack 2] [-manager bin/ostiary] [-base FILE]
+//		[-later bin/k8s-1.37/kube-apiserver] [-out docs/performance/results.md]
 //
 // It runs in the root of the repository, on Linux, and leaves no process and no
 // file behind.

@@ -138,23 +138,6 @@ func (r *Result) NoteUnaudited() {
 	}
 }
 
-// NoteRefusal notes an expression of a policy for which ordinary objects are refused. That of
-// the source may refuse them, too.
-func (r *Result) NoteRefusal(name, field, why string) {
-	for i := range r.Conversions {
-		c := &r.Conversions[i]
-		for _, o := range c.Outputs {
-			if o.Policy() != nil && o.Object.GetName() == name {
-				c.Add(conversion.Row{
-					Outcome: conversion.Changed,
-					Output:  o,
-					Detail:  fmt.Sprintf("refuses ordinary objects, as the source may: %s of the result: %s", field, why),
-				})
-			}
-		}
-	}
-}
-
 // Reject drops a policy that an API server or Ostiary would reject, and the objects that only
 // it needs. Its rules are left out.
 func (r *Result) Reject(name, why string) {

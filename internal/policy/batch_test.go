@@ -75,7 +75,9 @@ func TestBatchUsesOnlyTrue(t *testing.T) {
 				"d": "{matchConditions: [{name: n, expression: '1 / int(object.spec.containers.size() - 2) == 1'}], validations: [{expression: 'true', message: m}]}",
 			},
 			decisions: map[string]Decision{"a": DecisionSkip, "b": DecisionAllow, "c": DecisionDeny, "d": DecisionError},
-			want:      "WebhookPolicy 'c' denied request: m\nWebhookPolicy 'd' denied request: expression '1 / int(object.spec.containers.size() - 2) == 1' resulted in error: division by zero", wantRuns: map[string]int{"a": 0, "b": 1, "c": 1, "d": 0},
+			want: "WebhookPolicy 'c' denied request: m\nWebhookPolicy 'd' denied request: " +
+				"expression '1 / int(object.spec.containers.size() - 2) == 1' resulted in error: division by zero",
+			wantRuns: map[string]int{"a": 0, "b": 1, "c": 1, "d": 0},
 		},
 		"variables": {
 			specs: map[string]string{
@@ -86,7 +88,9 @@ func TestBatchUsesOnlyTrue(t *testing.T) {
 				"e": "{variables: [{name: x, expression: '1 / 0'}], validations: [{expression: 'variables.x == 1', message: m}]}",
 			},
 			decisions: map[string]Decision{"a": DecisionAllow, "b": DecisionAllow, "c": DecisionAllow, "d": DecisionAllow, "e": DecisionError},
-			want:      "WebhookPolicy 'e' denied request: expression 'variables.x == 1' resulted in error: composited variable \"x\" fails to evaluate: division by zero", wantRuns: map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1},
+			want: "WebhookPolicy 'e' denied request: expression 'variables.x == 1' resulted in error: " +
+				"composited variable \"x\" fails to evaluate: division by zero",
+			wantRuns: map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1},
 		},
 	}
 	for name, tc := range tests {
@@ -131,22 +135,76 @@ func TestBatchStaysWithinLimits(t *testing.T) {
 		want  uncounted.Outcome
 		dear  bool // it exceeds the limit
 	}{
-		"cheap":                         {spec: "validations: [{expression: 'object.spec.containers.all(c, c.image != \"\")'}]", want: uncounted.Satisfied},
-		"one expression":                {spec: "validations: [{expression: 'object.spec.containers.all(e, " + nested + ")'}]", want: uncounted.Undecided},
-		"all expressions":               {spec: "validations: [" + strings.Repeat("{expression: '"+nested+"'},", 50) + "]", want: uncounted.Undecided},
-		"messages":                      {spec: "validations: [" + strings.Repeat("{expression: 'true', messageExpression: '"+nested+" ? \"a\" : \"b\"'},", 50) + "]", want: uncounted.Undecided},
-		"match conditions":              {spec: "{matchConditions: [" + strings.Repeat("{name: n, expression: '"+nested+"'},", 20) + "], validations: [{expression: 'true'}]}", want: uncounted.Undecided},
-		"a variable":                    {spec: "{variables: [{name: x, expression: 'object.spec.containers.all(e, " + nested + ")'}], validations: [{expression: 'variables.x'}]}", want: uncounted.Undecided},
-		"a variable with a long value":  {spec: "{variables: [{name: x, expression: '" + long + "'}], validations: [{expression: 'variables.x != \"\"'}]}", want: uncounted.Undecided},
-		"a cost that an object decides": {spec: "validations: [{expression: '[1].flatten(object.spec.containers.size()).size() == 1'}]", want: uncounted.Undecided},
-		"a function of lists":           {spec: "validations: [{expression: 'sets.contains([1], [1])'}]", want: uncounted.Satisfied},
-		"an ignored variable":           {spec: "{variables: [{name: x, expression: '" + long + "'}], validations: [{expression: 'variables.x == \"\" || true'}]}", want: uncounted.Undecided},
-		"a variable of a variable":      {spec: "{variables: [{name: x, expression: '" + long + "'}, {name: z, expression: 'variables.x == \"\"'}], validations: [{expression: 'variables.z || true'}]}", want: uncounted.Undecided},
-		"a variable of a message":       {spec: "{variables: [{name: x, expression: '" + long + "'}, {name: z, expression: 'variables.x == \"\"'}], validations: [{expression: 'true', messageExpression: 'variables.z ? \"a\" : \"b\"'}]}", want: uncounted.Undecided},
-		"a variable of a condition":     {spec: "{variables: [{name: x, expression: '" + long + "'}], matchConditions: [{name: a, expression: 'object == null'}, {name: b, expression: 'variables.x == \"\"'}], validations: [{expression: 'true'}]}", want: uncounted.Undecided},
-		"a small variable of a message": {spec: "{variables: [{name: x, expression: 'object.metadata.name'}], validations: [{expression: 'true', messageExpression: 'string(variables.x)'}]}", want: uncounted.Satisfied},
-		"a long text":                   {spec: "validations: [{expression: '!object.metadata.labels.a.contains(object.metadata.labels.a + \"b\")'}]", label: strings.Repeat("a", 60000), want: uncounted.Undecided, dear: true},
-		"a short text":                  {spec: "validations: [{expression: '!object.metadata.labels.a.contains(object.metadata.labels.a + \"b\")'}]", label: "a", want: uncounted.Satisfied},
+		"cheap": {
+			spec: "validations: [{expression: 'object.spec.containers.all(c, c.image != \"\")'}]",
+			want: uncounted.Satisfied,
+		},
+		"one expression": {
+			spec: "validations: [{expression: 'object.spec.containers.all(e, " + nested + ")'}]",
+			want: uncounted.Undecided,
+		},
+		"all expressions": {
+			spec: "validations: [" + strings.Repeat("{expression: '"+nested+"'},", 50) + "]",
+			want: uncounted.Undecided,
+		},
+		"messages": {
+			spec: "validations: [" + strings.Repeat("{expression: 'true', messageExpression: '"+nested+" ? \"a\" : \"b\"'},", 50) + "]",
+			want: uncounted.Undecided,
+		},
+		"match conditions": {
+			spec: "{matchConditions: [" + strings.Repeat("{name: n, expression: '"+nested+"'},", 20) + "], validations: [{expression: 'true'}]}",
+			want: uncounted.Undecided,
+		},
+		"a variable": {
+			spec: "{variables: [{name: x, expression: 'object.spec.containers.all(e, " + nested + ")'}], " +
+				"validations: [{expression: 'variables.x'}]}",
+			want: uncounted.Undecided,
+		},
+		"a variable with a long value": {
+			spec: "{variables: [{name: x, expression: '" + long + "'}], validations: [{expression: 'variables.x != \"\"'}]}",
+			want: uncounted.Undecided,
+		},
+		"a cost that an object decides": {
+			spec: "validations: [{expression: '[1].flatten(object.spec.containers.size()).size() == 1'}]",
+			want: uncounted.Undecided,
+		},
+		"a function of lists": {spec: "validations: [{expression: 'sets.contains([1], [1])'}]", want: uncounted.Satisfied},
+		"an ignored variable": {
+			spec: "{variables: [{name: x, expression: '" + long + "'}], validations: [{expression: 'variables.x == \"\" || true'}]}",
+			want: uncounted.Undecided,
+		},
+		"a variable of a variable": {
+			spec: "{variables: [{name: x, expression: '" + long + "'}, {name: z, expression: 'variables.x == \"\"'}], " +
+				"validations: [{expression: 'variables.z || true'}]}",
+			want: uncounted.Undecided,
+		},
+		"a variable of a message": {
+			spec: "{variables: [{name: x, expression: '" + long + "'}, {name: z, expression: 'variables.x == \"\"'}], " +
+				"validations: [{expression: 'true', messageExpression: 'variables.z ? \"a\" : \"b\"'}]}",
+			want: uncounted.Undecided,
+		},
+		"a variable of a condition": {
+			spec: "{variables: [{name: x, expression: '" + long + "'}], " +
+				"matchConditions: [{name: a, expression: 'object == null'}, {name: b, expression: 'variables.x == \"\"'}], " +
+				"validations: [{expression: 'true'}]}",
+			want: uncounted.Undecided,
+		},
+		"a small variable of a message": {
+			spec: "{variables: [{name: x, expression: 'object.metadata.name'}], " +
+				"validations: [{expression: 'true', messageExpression: 'string(variables.x)'}]}",
+			want: uncounted.Satisfied,
+		},
+		"a long text": {
+			spec:  "validations: [{expression: '!object.metadata.labels.a.contains(object.metadata.labels.a + \"b\")'}]",
+			label: strings.Repeat("a", 60000),
+			want:  uncounted.Undecided,
+			dear:  true,
+		},
+		"a short text": {
+			spec:  "validations: [{expression: '!object.metadata.labels.a.contains(object.metadata.labels.a + \"b\")'}]",
+			label: "a",
+			want:  uncounted.Satisfied,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +257,8 @@ func TestBatchUsesTheClockOfTheEnvironment(t *testing.T) {
 func TestEqualExpressionsAreEvaluatedOnce(t *testing.T) {
 	const rest = "matchConditions: [{name: n, expression: 'object != null'}]\nvalidations: [{expression: 'object.spec.containers.size() == 2'}, {expression: 'variables.x > 1', messageExpression: '\"x is \" + string(variables.x)'}]\n"
 	rules := func(operations, resources string) string {
-		return "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: ['*'], operations: " + operations + ", resources: " + resources + "}]}\n"
+		return "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: ['*'], " +
+			"operations: " + operations + ", resources: " + resources + "}]}\n"
 	}
 	group := groupFrom(t, map[string]string{
 		"a":           "variables: [{name: x, expression: 'object.spec.containers.size()'}]\n" + rest,
@@ -273,8 +332,11 @@ func TestBatchDecidesSets(t *testing.T) {
 
 // TestErrorsOfBatch: an error has the same text in a batch as alone, and its policy has the same decision.
 func TestErrorsOfBatch(t *testing.T) {
-	variables := "variables: [{name: absent, expression: 'object.spec.no'}, {name: x, expression: 'variables.absent.x'}, {name: zero, expression: '1 / 0'}, " +
-		"{name: images, expression: 'object.spec.containers.map(c, c.image)'}, {name: ports, expression: 'object.spec.containers.map(c, c.ports)'}, " +
+	variables := "variables: [{name: absent, expression: 'object.spec.no'}, " +
+		"{name: x, expression: 'variables.absent.x'}, " +
+		"{name: zero, expression: '1 / 0'}, " +
+		"{name: images, expression: 'object.spec.containers.map(c, c.image)'}, " +
+		"{name: ports, expression: 'object.spec.containers.map(c, c.ports)'}, " +
 		"{name: name, expression: 'object.metadata.name'}]\n"
 	expressions := []string{
 		`object.spec.no == 1`, `object.spec.no.no == 1`, `object.metadata.labels["no"] == "x"`, `object.metadata.no["a/b"] == 1`,
@@ -283,19 +345,25 @@ func TestErrorsOfBatch(t *testing.T) {
 		`object.spec.containers.all(c, c.no == 1)`, `object.spec.containers.exists(c, c.no == 1 || c.name == "no")`,
 		`object.spec.containers.exists_one(c, c.no == 1)`, `object.spec.containers.filter(c, c.no == 1).size() == 0`,
 		`object.spec.containers.map(c, c.name == "no", c.no).size() == 0`, `object.spec.containers.map(c, c.no) == []`,
-		`object.metadata.labels.all(k, v, k.no == v)`, `variables.x == 1`, `variables.absent == 1 || variables.zero == 1`, `variables.zero == 1 || variables.absent == 1`,
-		`variables.ports.all(p, p.size() > 0)`, `variables.images.all(i, i.no == 1)`, `variables.name.orValue("") == ""`, `variables.absent.orValue("") == ""`,
-		`object.?no.x.orValue(object.no) == 1`, `object.spec.no.?x.orValue(1) == 1`, `[dyn(1), object.spec.no, dyn(1 / 0)].size() == 3`, `{"a": object.no}.size() == 1`,
+		`object.metadata.labels.all(k, v, k.no == v)`, `variables.x == 1`,
+		`variables.absent == 1 || variables.zero == 1`, `variables.zero == 1 || variables.absent == 1`,
+		`variables.ports.all(p, p.size() > 0)`, `variables.images.all(i, i.no == 1)`,
+		`variables.name.orValue("") == ""`, `variables.absent.orValue("") == ""`,
+		`object.?no.x.orValue(object.no) == 1`, `object.spec.no.?x.orValue(1) == 1`,
+		`[dyn(1), object.spec.no, dyn(1 / 0)].size() == 3`, `{"a": object.no}.size() == 1`,
 		`int(object.metadata.name) == 1`, `duration(object.metadata.name) > duration("1s")`, `quantity(object.metadata.name).isInteger()`,
-		`object.metadata.name.distinct() == []`, `object.spec.no.sort() == [] || true`, `object.metadata.name.find(object.metadata.name + "(") == ""`,
+		`object.metadata.name.distinct() == []`, `object.spec.no.sort() == [] || true`,
+		`object.metadata.name.find(object.metadata.name + "(") == ""`,
 		`request.userInfo.extra["no"] == ["x"]`, `object.metadata.name && true`, `object.spec.no ? true : false`,
-		`object.metadata.name + 1 == 2`, `size(object.metadata.no) == 1`, `object.spec.containers.all(c, c)`, `(object.spec.no == 1) == (1 / 0 == 1)`,
+		`object.metadata.name + 1 == 2`, `size(object.metadata.no) == 1`, `object.spec.containers.all(c, c)`,
+		`(object.spec.no == 1) == (1 / 0 == 1)`,
 	}
 	messages := []string{`"x"`, `string(object.spec.no)`, `"a" + string(1 / 0)`, `string(variables.x)`, `variables.images.join(", ")`}
 	failed, denied := 0, 0
 	for i, expression := range expressions {
 		for _, second := range []string{"false", "true", "object.spec.no2 == 2"} {
-			spec := fmt.Sprintf("%svalidations:\n- expression: %q\n- expression: %q\n  messageExpression: %q\n", variables, expression, second, messages[i%len(messages)])
+			spec := fmt.Sprintf("%svalidations:\n- expression: %q\n- expression: %q\n  messageExpression: %q\n",
+				variables, expression, second, messages[i%len(messages)])
 			group, alone := groupFrom(t, map[string]string{"p": spec}), groupFrom(t, map[string]string{"p": spec})
 			if group.policies[0].quick == nil {
 				t.Errorf("%s: the batch does not evaluate it", expression)

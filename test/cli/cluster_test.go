@@ -147,8 +147,8 @@ func testEvalFromCluster(t *testing.T) {
 		},
 		"a context that is not configured": {
 			stdin:      nodePort,
-			args:       []string{"--context", "nobody"},
-			wantErrOut: `error: reading the kubeconfig: context "nobody" does not exist`,
+			args:       []string{"--context", "missing"},
+			wantErrOut: `error: reading the kubeconfig: context "missing" does not exist`,
 			wantStatus: output.StatusError,
 		},
 	}

@@ -130,6 +130,14 @@ func frames(c *comparison) bool {
 // aboutObject is the end of Ostiary's warnings: "(Pod shop/web)", "(Namespace shop)", "(a Pod in shop)" or "(a Node)".
 var aboutObject = regexp.MustCompile(` \((a )?\S+( in)?( \S+)?\)$`)
 
+// withoutObject takes the object out of a warning of Ostiary, and marks a warning that names none.
+func withoutObject(warning string) string {
+	if out := aboutObject.ReplaceAllString(warning, ""); out != warning {
+		return out
+	}
+	return warning + " (without its object)"
+}
+
 // objectsOfWarnings takes out the object that each warning of Ostiary ends with.
 func objectsOfWarnings(c *comparison) bool {
 	found := false
@@ -138,9 +146,7 @@ func objectsOfWarnings(c *comparison) bool {
 			continue // of the API server itself
 		}
 		found = true
-		if c.ours.Warnings[i] = aboutObject.ReplaceAllString(w, ""); c.ours.Warnings[i] == w {
-			c.ours.Warnings[i] += " (without its object)"
-		}
+		c.ours.Warnings[i] = withoutObject(w)
 	}
 	slices.Sort(c.ours.Warnings)
 	slices.Sort(c.native.Warnings)

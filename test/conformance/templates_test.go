@@ -115,8 +115,10 @@ func (w workload) asPod(a *Answer) *Answer {
 		text = strings.ReplaceAll(text, "\n"+w.path+": ", "\n") // of a second mutation
 		return strings.ReplaceAll(strings.Replace(text, w.path+" WebhookPolicy", "object WebhookPolicy", 1), ": "+w.path+": ", ": ")
 	})
-	for i, warning := range out.Warnings { // each ends with its object, the Pod or the workload
-		out.Warnings[i] = aboutObject.ReplaceAllString(warning, "")
+	for i, warning := range out.Warnings { // those of Ostiary end with the Pod or the workload
+		if strings.Contains(warning, "WebhookPolicy '") {
+			out.Warnings[i] = withoutObject(warning)
+		}
 	}
 	slices.Sort(out.Causes)
 	annotations := map[string]string{}

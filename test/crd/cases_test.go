@@ -110,9 +110,9 @@ func acceptedPolicies() map[string]string {
 		"an empty name beside a selector":             paramsWith(`{name: "", selector: {}, parameterNotFoundAction: Allow}`),
 		"params of a custom kind":                     "paramKind: {apiVersion: rules.example.com/v1beta1, kind: ReplicaLimit}",
 		"a kind of params that no binding hands over": "paramKind: {apiVersion: v1, kind: ConfigMap}",
-		"as many bindings as allowed, each with all " +
-			"of its fields": "paramKind: {apiVersion: v1, kind: " +
-			"ConfigMap}\nbindings:" + repeat(100, `{name: b%d, paramRef: {selector: {matchExpressions: [{key: example.com/a, operator: Exists}]}, parameterNotFoundAction: Deny},
+		"as many bindings as allowed, each with all of its fields": "paramKind: {apiVersion: v1, kind: ConfigMap}\n" +
+			"bindings:" + repeat(100, `{name: b%d,
+    paramRef: {selector: {matchExpressions: [{key: example.com/a, operator: Exists}]}, parameterNotFoundAction: Deny},
     matchResources: {matchPolicy: Exact, namespaceSelector: {matchLabels: {a: b}}, objectSelector: {},
       resourceRules: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments/scale], operations: [UPDATE], resourceNames: [..., ..a, .b, c.d]}],
       excludeResourceRules: [{apiGroups: [apps], apiVersions: ["*"], resources: ["*"], operations: ["*"]}]},

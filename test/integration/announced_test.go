@@ -45,8 +45,13 @@ func TestRefusedPodsAreAnnounced(t *testing.T) {
 	c.enforce(t, newPolicy(name, namespace, onTemplates, acting(admissionregistrationv1.Audit), func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.PodTemplates = nil
 	}))
-	announced := []string{"Deployment " + namespace + "/restarted", "Deployment " + namespace + "/scaled", "ReplicaSet " + namespace + "/drained"}
-	want := "new Pods of 3 existing workloads would be denied, for example at their next restart, scaling or drain: " + strings.Join(announced, ", ")
+	announced := []string{
+		"Deployment " + namespace + "/restarted",
+		"Deployment " + namespace + "/scaled",
+		"ReplicaSet " + namespace + "/drained",
+	}
+	want := "new Pods of 3 existing workloads would be denied, for example at their next restart, scaling or drain: " +
+		strings.Join(announced, ", ")
 	await(t).Eventually(func() []string { // the aggregated role takes a moment
 		return c.warningsOfDeny(t, name)
 	}).Should(ContainElement(want), "warnings about the policy")

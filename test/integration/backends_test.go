@@ -205,7 +205,7 @@ func TestExternalWebhookMutatesInOrder(t *testing.T) {
 		p.Spec.Mutations = []admissionregistrationv1.Mutation{{PatchType: "ApplyConfiguration",
 			ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
 				Expression: `Object{data: {"seen": has(object.metadata.labels) && "by" in object.metadata.labels ? ` +
-					`object.metadata.labels["by"] : "nobody"}}`,
+					`object.metadata.labels["by"] : "unknown"}}`,
 			}}}
 	})
 	c.enforce(t, first, then)

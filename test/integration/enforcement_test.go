@@ -267,7 +267,8 @@ func TestKubectlShowsDenialsAndWarnings(t *testing.T) {
 		wantErr         bool
 	}{
 		"deny": {namespace: refused, wantErr: true, want: "denied the request: WebhookPolicy 'kubectl-deny' denied request: bad is not good"},
-		"warn": {namespace: warned, want: "Warning: Validation failed for WebhookPolicy 'kubectl-warn' with binding 'all': bad is not good (ConfigMap " + warned + "/probe)\n"},
+		"warn": {namespace: warned, want: "Warning: Validation failed for WebhookPolicy 'kubectl-warn' with binding 'all': " +
+			"bad is not good (ConfigMap " + warned + "/probe)\n"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -58,7 +58,7 @@ func costOf(name string, b policy.Batching) PolicyCost {
 	}
 	out := PolicyCost{Policy: name, Path: pathBatch, Sizes: b.Sizes, AllSizes: b.AllSizes}
 	if larger := b.AllSizes - b.Sizes; larger > 0 {
-		out.Reason = fmt.Sprintf("larger requests, of %d of %d sizes, are evaluated alone", larger, b.AllSizes)
+		out.Reason = fmt.Sprintf("the largest requests, %d of %d size classes, are evaluated alone", larger, b.AllSizes)
 	}
 	return out
 }

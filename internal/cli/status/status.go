@@ -175,7 +175,7 @@ func (s *Status) write(w io.Writer, style output.Style, wide bool, now time.Time
 // shownCalls is the number of resources whose calls are shown.
 const shownCalls = 3
 
-// writeCalls writes for which resources a request costs most calls.
+// writeCalls writes the resources for which a request can cost most calls.
 func (s *Status) writeCalls(w io.Writer) error {
 	if len(s.Calls) == 0 {
 		return nil
@@ -188,7 +188,7 @@ func (s *Status) writeCalls(w io.Writer) error {
 		parts = append(parts, fmt.Sprintf("%d more", more))
 	}
 	text := output.Printable(strings.Join(parts, ", "))
-	if _, err := fmt.Fprintf(w, "\nMore than one call for a request, at most: %s\n", text); err != nil {
+	if _, err := fmt.Fprintf(w, "\nRequests that can cost several calls: %s\n", text); err != nil {
 		return fmt.Errorf("writing the status: %w", err)
 	}
 	return nil

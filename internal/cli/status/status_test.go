@@ -90,7 +90,7 @@ allowed-teams: the API server has no kind Teams in example.com/v1
 			at: now, change: func(d *doctor.Dump) { d.Validating = append(d.Validating, differentTimeouts()...) },
 			want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde", "NO      ", "-       ", "REQUIRED",
 				"-       ", "RATE", "-   ",
-				"\nallowed-teams: ", "\nMore than one call for a request, at most: pods (0 mutating, 2 validating)\n\nallowed-teams: "),
+				"\nallowed-teams: ", "\nRequests that can cost several calls: pods (0 mutating, 2 validating)\n\nallowed-teams: "),
 		},
 		"without access to Leases": {
 			at: now, change: func(d *doctor.Dump) { d.Leases, d.Policies = nil, nil },

@@ -88,7 +88,7 @@ func (e *appliedException) conversion() conversion.Conversion {
 		c.Add(conversion.Row{
 			Outcome: conversion.Changed,
 			Output:  e.to[0],
-			Detail:  "it is " + e.form() + " of the policy: who may change the policy, may change the exception",
+			Detail:  "it is " + e.form() + " of the policy: clients that can update the policy can change the exception",
 		})
 	}
 	return c

@@ -72,7 +72,7 @@ func (e *appliedException) conversion() conversion.Conversion {
 	default:
 		c.Add(conversion.Row{
 			Outcome: conversion.Changed,
-			Detail:  "it is a matchCondition of the policy: who may change the policy, may change the exception",
+			Detail:  "it is a matchCondition of the policy: clients that can update the policy can change the exception",
 		})
 	}
 	return c
@@ -124,8 +124,9 @@ func (b *builder) exceptTemplates(e *appliedException, out *convertedRule) error
 			return err
 		}
 	}
-	if text, err := json.Marshal(e.Spec.Conditions); err != nil || strings.Contains(string(text), "bject") {
-		return fmt.Errorf("its conditions read the object, and pod templates are not the workload")
+	text, err := json.Marshal(e.Spec.Conditions)
+	if err != nil || strings.Contains(strings.ToLower(string(text)), "object") {
+		return fmt.Errorf("its conditions read the object, which is the Pod of the template instead of the workload")
 	}
 	return nil
 }
