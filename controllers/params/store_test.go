@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 
 	"github.com/ostiary/ostiary/internal/cachebudget"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -53,7 +54,14 @@ var (
 // newStore returns a running Store for a user; "" is the administrator.
 func newStore(t *testing.T, user string) *Store {
 	t.Helper()
+	return newStoreThrough(t, user, nil)
+}
+
+// newStoreThrough returns a Store whose requests pass through a wrapper.
+func newStoreThrough(t *testing.T, user string, wrap transport.WrapperFunc) *Store {
+	t.Helper()
 	config := rest.CopyConfig(apiServer)
+	config.Wrap(wrap)
 	if user != "" {
 		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
 	}

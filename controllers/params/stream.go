@@ -25,6 +25,10 @@ import (
 // API servers end requests after a minute.
 const listTimeout = 2 * time.Minute
 
+// pageSize is the number of objects in a page of a list. API servers end a request after a minute, so they have to send
+// this many objects of up to 1.5 MiB in that time, and not everything that tenants have stored.
+const pageSize = 200
+
 // source lists and watches the objects of a scope for a reflector. A list puts its objects
 // into the store one by one and returns none of them, because a list of all could exceed the
 // memory.
@@ -62,7 +66,10 @@ func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 	if o.Continue == "" {
 		s.objects.beginList()
 	}
-	if last := s.objects.lastVersion(); o.ResourceVersion == "0" && last != "" {
+	switch last := s.objects.lastVersion(); {
+	case o.Limit != 0:
+		o.ResourceVersion = "" // API servers send all objects at once for version "0"
+	case o.ResourceVersion == "0" && last != "": // all objects, because the token of the next page has expired
 		o.ResourceVersion = last // not an older state of another API server
 	}
 	list, err := s.page(ctx, s.from, o, func(object *item) error {

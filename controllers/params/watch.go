@@ -128,8 +128,10 @@ func (w *watch) follow(ctx context.Context) {
 	})
 	from := w.source(k, giveUp)
 	group.Go(func() { from.retryExcluded(ctx, w.relist.Send) })
-	cache.NewReflectorWithOptions(from.listWatcher(), &item{}, k.objects,
-		cache.ReflectorOptions{TypeDescription: k.resource.String()}).RunWithContext(ctx)
+	reflector := cache.NewReflectorWithOptions(from.listWatcher(), &item{}, k.objects,
+		cache.ReflectorOptions{TypeDescription: k.resource.String()})
+	reflector.WatchListPageSize = pageSize
+	reflector.RunWithContext(ctx)
 	giveUp()
 	group.Wait()
 	if w.known.Load() != k {
