@@ -129,7 +129,7 @@ func (w *watch) follow(ctx context.Context) {
 	from := w.source(k, giveUp)
 	group.Go(func() { from.retryExcluded(ctx, w.relist.Send) })
 	reflector := cache.NewReflectorWithOptions(from.listWatcher(), &item{}, k.objects,
-		cache.ReflectorOptions{TypeDescription: k.resource.String()})
+		cache.ReflectorOptions{TypeDescription: k.resource.String(), Backoff: pauses()})
 	reflector.WatchListPageSize = pageSize
 	reflector.RunWithContext(ctx)
 	giveUp()
@@ -137,6 +137,12 @@ func (w *watch) follow(ctx context.Context) {
 	if w.known.Load() != k {
 		k.objects.cache.Close()
 	}
+}
+
+// pauses returns those between attempts to list or watch. The default of client-go grows to a minute, also after lists
+// that are repeated for namespaces that fit again; requests that read params would wait for that long.
+func pauses() *wait.Backoff {
+	return &wait.Backoff{Duration: 800 * time.Millisecond, Cap: 8 * time.Second, Steps: 10, Factor: 2, Jitter: 1}
 }
 
 // store returns the objects of a resource: those of the last watch, if it was of the same.
