@@ -35,6 +35,7 @@ type World struct {
 	authorizer authorizer.UnconditionalAuthorizer
 	images     pluginapi.Images
 	cluster    Cluster // nil without one
+	now        func() time.Time
 
 	mu     sync.Mutex
 	listed map[listing]*stored
@@ -59,7 +60,7 @@ type listing struct {
 // NewWorld returns a world with the objects of files. A namespace that is not among them
 // has only the label with its name. Without an authorizer, every check fails.
 func NewWorld(apis *APIs, namespaces []*corev1.Namespace, objects []load.Object, a authorizer.UnconditionalAuthorizer) *World {
-	w := &World{apis: apis, namespaces: map[string]*corev1.Namespace{}, objects: objects, authorizer: a, listed: map[listing]*stored{}, live: map[string]*corev1.Namespace{}}
+	w := &World{apis: apis, namespaces: map[string]*corev1.Namespace{}, objects: objects, authorizer: a, listed: map[listing]*stored{}, live: map[string]*corev1.Namespace{}, now: time.Now}
 	for _, n := range namespaces {
 		w.namespaces[n.Name] = namespaceOf(n)
 	}
@@ -68,6 +69,13 @@ func NewWorld(apis *APIs, namespaces []*corev1.Namespace, objects []load.Object,
 
 // AddImages adds the answers of the backends of plugins.
 func (w *World) AddImages(i pluginapi.Images) { w.images = i }
+
+// StopClock makes all later evaluations take place at the same time, so that plugins that count requests in time decide
+// the same on a fast and on a slow machine.
+func (w *World) StopClock() {
+	stopped := time.Now()
+	w.now = func() time.Time { return stopped }
+}
 
 // AddCluster adds the objects of a cluster. Those of files replace them.
 func (w *World) AddCluster(c Cluster) { w.cluster = c }
@@ -86,7 +94,7 @@ func (w *World) environment() policy.Environment {
 		Kinds:          w.apis,
 		Pods:           w,
 		Images:         w.images,
-		Now:            time.Now,
+		Now:            w.now,
 	}
 }
 

@@ -179,6 +179,7 @@ func (c *Case) makeWorld(apis *offline.APIs) error {
 	images, err := c.images()
 	c.World = offline.NewWorld(apis, namespaces, objects, offline.Answers(c.Authorizer))
 	c.World.AddImages(images)
+	c.World.StopClock()
 	return err
 }
 

@@ -116,7 +116,7 @@ type Case struct {
 	Backends []BackendAnswer `json:"backends,omitempty"`
 
 	// repeat is the number of times that the request is sent before the one whose result is
-	// expected, for plugins that count requests.
+	// expected, for plugins that count requests. All are sent at the same time.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
