@@ -69,13 +69,17 @@ func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 	switch last := s.objects.lastVersion(); {
 	case o.Limit != 0:
 		o.ResourceVersion = "" // API servers send all objects at once for version "0"
-	case o.ResourceVersion == "0" && last != "": // all objects, because the token of the next page has expired
+	case o.ResourceVersion == "0" && last != "": // all objects, because the server has no more pages
 		o.ResourceVersion = last // not an older state of another API server
 	}
 	list, err := s.page(ctx, s.from, o, func(object *item) error {
 		s.objects.put(object)
 		return nil
 	})
+	if token := objects.NewerPages(err); token != "" && token != o.Continue {
+		o.Continue = token // a watch from the version of the first page repeats what has changed since
+		return s.list(ctx, o)
+	}
 	if apierrors.IsBadRequest(err) && s.scope.name != "" && !s.unselectable.Swap(true) { // some aggregated API servers select no names
 		return s.list(ctx, o)
 	}

@@ -1,6 +1,8 @@
 package params
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,16 +10,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// lists records the queries of lists of ConfigMaps. It answers the first one that continues another as if its token had
-// expired, if expires is true.
+// lists records the queries of lists of ConfigMaps. If expired is set, the first one that continues another gets the
+// answer that API servers give when its token has expired, with the token that expired returns.
 type lists struct {
 	http.RoundTripper
 
-	expires bool
+	expired func(token string) string
 	mu      sync.Mutex
 	queries []url.Values
 }
@@ -30,17 +30,38 @@ func (l *lists) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	l.mu.Lock()
 	l.queries = append(l.queries, query)
-	expired := l.expires && query.Get("continue") != ""
-	l.expires = l.expires && !expired
+	expired := l.expired
+	if query.Has("continue") {
+		l.expired = nil
+	}
 	l.mu.Unlock()
-	if expired {
-		const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`
+	if expired != nil && query.Has("continue") {
+		body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{"continue":%q},"status":"Failure","reason":"Expired","code":410}`,
+			expired(query.Get("continue")))
 		return &http.Response{
 			StatusCode: http.StatusGone, Header: http.Header{"Content-Type": {"application/json"}},
-			Body: io.NopCloser(strings.NewReader(status)), Request: r,
+			Body: io.NopCloser(strings.NewReader(body)), Request: r,
 		}, nil
 	}
 	return l.RoundTripper.RoundTrip(r)
+}
+
+// newerToken returns the token of the same page in the newest state, in the form of k8s.io/apiserver/pkg/storage.
+func newerToken(t *testing.T, token string) string {
+	t.Helper()
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts map[string]any
+	if err := json.Unmarshal(raw, &parts); err != nil {
+		t.Fatal(err)
+	}
+	parts["rv"] = -1
+	if raw, err = json.Marshal(parts); err != nil {
+		t.Fatal(err)
+	}
+	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
 // TestListsComeInPages lists more objects than a page has. A list of everything might take more than the minute after
@@ -51,23 +72,26 @@ func TestListsComeInPages(t *testing.T) {
 	for i := range stored {
 		addConfigMap(t, namespace, fmt.Sprintf("param-%d", i), nil)
 	}
-	kind := admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
 	for name, tc := range map[string]struct {
-		expires   bool
+		expired   func(token string) string
 		wantLimit string // of the last list
 	}{
-		"all pages":                     {wantLimit: fmt.Sprint(pageSize)},
-		"the second page is not served": {expires: true, wantLimit: ""},
+		"all pages": {wantLimit: fmt.Sprint(pageSize)},
+		"an expired token, with one of a newer state": {
+			expired:   func(token string) string { return newerToken(t, token) },
+			wantLimit: fmt.Sprint(pageSize),
+		},
+		"an expired token, without another": {expired: func(string) string { return "" }, wantLimit: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			seen := &lists{expires: tc.expires}
+			seen := &lists{expired: tc.expired}
 			s := newStoreThrough(t, "", func(next http.RoundTripper) http.RoundTripper {
 				seen.RoundTripper = next
 				return seen
 			})
-			s.Want(whole(kind))
-			synced(t, s, kind)
-			objects := watchOf(t, s, kind).known.Load().objects
+			s.Want(whole(configMaps))
+			synced(t, s, configMaps)
+			objects := watchOf(t, s, configMaps).known.Load().objects
 			objects.mu.RLock()
 			got := len(objects.groups[namespace].objects)
 			objects.mu.RUnlock()

@@ -129,7 +129,7 @@ func (w *watch) follow(ctx context.Context) {
 	from := w.source(k, giveUp)
 	group.Go(func() { from.retryExcluded(ctx, w.relist.Send) })
 	reflector := cache.NewReflectorWithOptions(from.listWatcher(), &item{}, k.objects,
-		cache.ReflectorOptions{TypeDescription: k.resource.String(), Backoff: pauses()})
+		cache.ReflectorOptions{TypeDescription: k.resource.String(), Backoff: retryBackoff()})
 	reflector.WatchListPageSize = pageSize
 	reflector.RunWithContext(ctx)
 	giveUp()
@@ -139,9 +139,10 @@ func (w *watch) follow(ctx context.Context) {
 	}
 }
 
-// pauses returns those between attempts to list or watch. The default of client-go grows to a minute, also after lists
-// that are repeated for namespaces that fit again; requests that read params would wait for that long.
-func pauses() *wait.Backoff {
+// retryBackoff returns the time between a watch that has ended and the next list. The default of client-go grows to a
+// minute, also after lists that are repeated for a namespace that fits again. A tenant could cause one each minute, and
+// changes to the params of all others would take effect later.
+func retryBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 800 * time.Millisecond, Cap: 8 * time.Second, Steps: 10, Factor: 2, Jitter: 1}
 }
 

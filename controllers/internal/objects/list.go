@@ -60,7 +60,7 @@ func (r Reader) List(ctx context.Context, gvr schema.GroupVersionResource, pageS
 			request = request.Param("continue", next)
 		}
 		body, err := request.Stream(ctx)
-		if token := newerPages(err); token != "" && token != next {
+		if token := NewerPages(err); token != "" && token != next {
 			next = token
 			continue
 		}
@@ -81,9 +81,9 @@ func (r Reader) List(ctx context.Context, gvr schema.GroupVersionResource, pageS
 	}
 }
 
-// newerPages returns the continue token, after the error that one has expired, for the pages
-// of a newer snapshot.
-func newerPages(err error) string {
+// NewerPages returns the continue token, after the error that one has expired, for the pages
+// of a newer snapshot; "" after any other error.
+func NewerPages(err error) string {
 	var status apierrors.APIStatus
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
 		return ""
