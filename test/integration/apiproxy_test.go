@@ -97,7 +97,6 @@ func (c *cluster) gate(t *testing.T) *gate {
 func (c *cluster) behind(t *testing.T, g *gate) *process {
 	t.Helper()
 	m := c.restarted(t, "--kubeconfig="+g.kubeconfig)
-	t.Cleanup(m.kill)
 	m.awaitReady(t)
 	c.awaitLeader(t)
 	return m

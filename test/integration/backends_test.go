@@ -74,7 +74,7 @@ const (
 // all where they are disabled.
 func TestRefusedBackends(t *testing.T) {
 	c := install(t)
-	c.manager(t)
+	c.reviewing(t, true)
 	namespace := c.namespace(t, nil)
 	ca := newAuthority(t, nextYear())
 	refused := func(url, want string) {
@@ -94,7 +94,6 @@ func TestRefusedBackends(t *testing.T) {
 	c.enforce(t, newPolicy("was-allowed", namespace, hostedBy(f, ca.pem)))
 	config := c.carrier(t, "was-allowed")
 	c.restarted(t, "--disable-backends")
-	defer c.restarted(t)
 	p := c.awaitCondition(t, "was-allowed", v1alpha1.ConditionAccepted, metav1.ConditionFalse)
 	const disabled = "spec.backend: Forbidden: remove backend: Ostiary runs with --disable-backends"
 	if got := condition(p, v1alpha1.ConditionAccepted).Message; !strings.Contains(got, disabled) {

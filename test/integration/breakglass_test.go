@@ -174,7 +174,6 @@ func TestBreakGlassForAll(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	m := c.restarted(t, "--break-glass")
-	t.Cleanup(m.kill) // the next test gets another
 	m.awaitReady(t)
 	c.awaitLeader(t)
 	namespace := c.namespace(t, nil)

@@ -166,10 +166,7 @@ func (c *cluster) removeCallerSecrets() {
 // failurePolicy decides. What is asked for changes without a restart.
 func TestCallers(t *testing.T) {
 	c := install(t)
-	t.Cleanup(func() {
-		c.removeCallerSecrets()
-		c.shared.kill() // the next test starts one that answers everybody
-	})
+	t.Cleanup(c.removeCallerSecrets)
 	ca := c.mounted(t, "client-ca.crt", credentials.ca)
 	c.callerSecret(t, "ostiary-caller-token", map[string]string{"token": callerToken})
 	c.callerSecret(t, "ostiary-caller-basic", map[string]string{"username": credentials.user, "password": credentials.password})

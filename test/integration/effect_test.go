@@ -131,7 +131,6 @@ func TestFirewallBetweenAPIServerAndOstiary(t *testing.T) {
 	c := install(t)
 	w := newWall(t, c.webhook)
 	m := c.restarted(t, "--webhook-url=https://"+w.address)
-	t.Cleanup(m.kill) // the next test gets one without a wall
 	m.awaitReady(t)
 	c.awaitLeader(t)
 	namespace, other := c.namespace(t, nil), c.namespace(t, nil)

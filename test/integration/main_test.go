@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	options.APIServerArgs = append(options.APIServerArgs, "--admission-control-config-file="+credentials.file("admission.yaml"))
-	code := cptest.Main(m, options, func(cp *controlplane.ControlPlane) { plane = cp })
+	code := cptest.Main(cptest.Queued(m), options, func(cp *controlplane.ControlPlane) { plane = cp })
 	if world != nil {
 		world.close()
 	}

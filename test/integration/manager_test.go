@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -73,7 +74,8 @@ func (c *cluster) reviewing(t *testing.T, on bool) *process {
 const reviewFlag = "--policy-webhook"
 
 // restarted gives the shared manager started anew, and perhaps not ready yet. It
-// reviews policies as the one before did, unless a flag says otherwise.
+// reviews policies as the one before did, unless a flag says otherwise. One that differs
+// from what other tests expect ends with the test: the next one starts another.
 func (c *cluster) restarted(t *testing.T, flags ...string) *process {
 	t.Helper()
 	if c.shared != nil {
@@ -81,9 +83,17 @@ func (c *cluster) restarted(t *testing.T, flags ...string) *process {
 		c.shared.kill()
 	}
 	c.releaseLease(t)
-	c.shared = c.start(t, c.webhook, flags...)
-	c.explain(t, c.shared)
-	return c.shared
+	m := c.start(t, c.webhook, flags...)
+	c.shared = m
+	c.explain(t, m)
+	if !m.reviews || slices.ContainsFunc(flags, func(f string) bool { return !strings.HasPrefix(f, reviewFlag) }) {
+		t.Cleanup(func() {
+			if m.kill(); c.shared == m {
+				c.shared = nil
+			}
+		})
+	}
+	return m
 }
 
 // start starts a manager that answers on address. One that is started again at

@@ -172,7 +172,6 @@ func TestEveryAPIServerHasToReachOstiary(t *testing.T) {
 	calls, addresses, kubeconfig, second := c.secondAPIServer(t)
 	calls.drop(true)
 	m := c.restarted(t, "--kubeconfig="+kubeconfig)
-	t.Cleanup(m.kill) // the next test gets one that asks one API server
 	m.awaitReady(t)
 	c.awaitLeader(t)
 	namespace := c.namespace(t, nil)

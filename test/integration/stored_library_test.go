@@ -45,7 +45,6 @@ func TestAuditOfLibrary(t *testing.T) {
 	c := install(t)
 	c.withoutReports(t)
 	c.restarted(t, "--audit-interval=1h")
-	t.Cleanup(c.shared.kill) // other tests start one without the audit
 	c.manager(t)
 	c.createWorkloads(t, namespaces, each)
 	c.enforce(t, slices.Collect(maps.Values(policies))...)

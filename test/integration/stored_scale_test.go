@@ -66,7 +66,6 @@ func TestAuditOfManyObjects(t *testing.T) {
 	c := install(t)
 	c.audited(t) // installs the kinds of reports
 	c.restarted(t, "--audit-interval=0")
-	t.Cleanup(func() { c.shared.kill() })
 	m := c.manager(t)
 	fast := c.scaleObjects(t, total)
 	policies := scaledPolicies()

@@ -34,7 +34,6 @@ func (c *cluster) audited(t *testing.T, flags ...string) *process {
 		t.Fatalf("kubectl apply: %v: %s%s", err, out, errOut)
 	}
 	c.restarted(t, append([]string{"--audit-interval=1h", "--report-results=500"}, flags...)...)
-	t.Cleanup(c.shared.kill) // other tests start one without the audit
 	return c.manager(t)
 }
 

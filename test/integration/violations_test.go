@@ -63,7 +63,6 @@ func (m *process) violations(t *testing.T, name string) (lines []string) {
 func TestViolationsAreReported(t *testing.T) {
 	c := install(t)
 	m := c.restarted(t, "--report-violations=log,events")
-	defer c.restarted(t)
 	m.awaitReady(t)
 	namespace := c.namespace(t, nil)
 	named := func(name string, action admissionregistrationv1.ValidationAction) func(*v1alpha1.WebhookPolicy) {

@@ -34,13 +34,16 @@ func Run(t testing.TB, o controlplane.Options) *controlplane.ControlPlane {
 	return cp
 }
 
+// Runner runs tests and returns the exit code, as *testing.M does.
+type Runner interface{ Run() int }
+
 // Main is for TestMain: it starts one control plane for all tests of a package,
 // hands it to use, runs the tests, stops it and returns the exit code.
 //
 //	func TestMain(m *testing.M) {
 //		os.Exit(cptest.Main(m, controlplane.Options{}, func(cp *controlplane.ControlPlane) { config = cp.Config() }))
 //	}
-func Main(m *testing.M, o controlplane.Options, use func(*controlplane.ControlPlane)) int {
+func Main(m Runner, o controlplane.Options, use func(*controlplane.ControlPlane)) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	cp, err := controlplane.Start(ctx, o)
 	cancel()
