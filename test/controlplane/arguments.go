@@ -9,7 +9,7 @@ import (
 // those that make pods of workloads. The rest need nodes, volumes or a cloud.
 const controllers = "garbage-collector-controller,namespace-controller,serviceaccount-controller," +
 	"serviceaccount-token-controller,root-ca-certificate-publisher-controller,clusterrole-aggregation-controller," +
-	"validatingadmissionpolicy-status-controller,resourcequota-controller," +
+	"validatingadmissionpolicy-status-controller,resourcequota-controller,persistentvolumeclaim-protection-controller," +
 	"deployment-controller,replicaset-controller,job-controller"
 
 // defaultAuditPolicy writes one line when the request is done.
