@@ -20,6 +20,7 @@ const (
 type metrics struct {
 	violations  *prometheus.GaugeVec
 	incomplete  prometheus.Gauge
+	pending     prometheus.Gauge
 	evaluations prometheus.Counter
 }
 
@@ -33,18 +34,25 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "ostiary_audit_incomplete_resources",
 			Help: "Resources that the audit could not list completely.",
 		}),
+		pending: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "ostiary_audit_pending_policies",
+			Help: "Policies whose current generation has not been evaluated on all stored objects yet. " +
+				"Until then, ostiary_audit_violations has the numbers of an earlier generation, if there is one. " +
+				"Reported by the leader.",
+		}),
 		evaluations: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ostiary_audit_evaluations_total",
 			Help: "Evaluations of a policy on a stored object.",
 		}),
 	}
-	registry.MustRegister(m.violations, m.incomplete, m.evaluations)
+	registry.MustRegister(m.violations, m.incomplete, m.pending, m.evaluations)
 	return m
 }
 
 func (m *metrics) reset() {
 	m.violations.Reset()
 	m.incomplete.Set(0)
+	m.pending.Set(0)
 }
 
 // set publishes the numbers of violations.
@@ -53,6 +61,7 @@ func (m *metrics) set(s results.Snapshot) {
 	m.setViolations(s, admissionv1.Update, results.Counts.Violations)
 	m.setViolations(s, admissionv1.Create, results.Counts.ViolationsAnew)
 	m.incomplete.Set(float64(s.Incomplete))
+	m.pending.Set(float64(len(s.Pending)))
 }
 
 func (m *metrics) setViolations(s results.Snapshot, operation admissionv1.Operation, number func(results.Counts) int64) {

@@ -190,8 +190,11 @@ func (s *Scanner) Run(ctx context.Context) error {
 	defer poll.Stop()
 	for {
 		start := time.Now()
-		planned := s.plan(table)
+		planned, problems, isKnown := s.plan()
 		table.Set(planned.versions())
+		if isKnown {
+			table.SetProblems(problems)
+		}
 		s.stopWatches(table)
 		if s.budget.spend(ctx, time.Since(start)) != nil {
 			return nil
@@ -214,6 +217,7 @@ func (s *Scanner) publish(ctx context.Context, table *results.Table) {
 	defer s.summaries.Store(nil)
 	w := &reporter{client: s.reports, metadata: s.reportMetadata, wait: s.budget.request, log: s.options.Log}
 	var found requests
+	var snapshot results.Snapshot
 	pending := true
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
@@ -228,12 +232,13 @@ func (s *Scanner) publish(ctx context.Context, table *results.Table) {
 			}
 			if table.TakeChanged() {
 				last, pending = now, true
-				s.summarize(table.Snapshot())
+				snapshot = table.Snapshot().After(snapshot)
+				s.summarize(snapshot)
 			}
 			pending = found.refresh(ctx, s.options.Requests, now) || pending
-			if pending && table.IsComplete() && s.servesReports(now) {
+			if pending && snapshot.IsComplete && s.servesReports(now) {
 				last = now
-				pending = !w.write(ctx, slices.Concat(table.Snapshot().Reports(), found.reports()), now)
+				pending = !w.write(ctx, slices.Concat(snapshot.Reports(), found.reports()), now)
 			}
 		}
 	}
@@ -241,11 +246,7 @@ func (s *Scanner) publish(ctx context.Context, table *results.Table) {
 
 // summarize publishes the numbers of a snapshot.
 func (s *Scanner) summarize(snapshot results.Snapshot) {
-	var previous map[string]results.Summary
-	if known := s.summaries.Load(); known != nil {
-		previous = *known
-	}
-	summaries := snapshot.Summaries(previous)
+	summaries := snapshot.Summaries()
 	s.summaries.Store(&summaries)
 	s.metrics.set(snapshot)
 	s.listeners.Notify()
@@ -274,12 +275,13 @@ func (s *Scanner) servesReports(now time.Time) bool {
 	return false
 }
 
-// plan returns the resources of all policies.
-func (s *Scanner) plan(table *results.Table) plan {
+// plan returns the resources of all policies, and why some are not evaluated; isKnown is false while
+// the policies are not known.
+func (s *Scanner) plan() (resources plan, problems map[string]results.Problem, isKnown bool) {
 	p := &planner{api: s.options.Resources.Served(), resources: plan{}, problems: map[string]results.Problem{}}
 	state := s.options.Store.State()
 	if state == nil || p.api == nil || !s.natives.ready() {
-		return p.resources
+		return nil, nil, false
 	}
 	for _, e := range state.Entries {
 		of, compiled := e.Effective()
@@ -293,8 +295,7 @@ func (s *Scanner) plan(table *results.Table) plan {
 		p.add(target{name: of.Name, policy: of, version: versionOfTarget(compiled, s.options.Params, of), exempt: s.exempt, host: &s.host})
 	}
 	s.natives.plan(p)
-	table.SetProblems(p.problems)
-	return p.resources
+	return p.resources, p.problems, true
 }
 
 // stopWatches ends the watches of resources that are no longer audited; all

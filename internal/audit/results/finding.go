@@ -20,6 +20,8 @@ type Finding struct {
 	APIVersion string
 	Kind, Name string
 	Controller string
+	// Generation of the policy; empty if it is not known.
+	Generation string
 	// Result is fail, warn or error, and Operation that of the request that would fail.
 	Result, Operation string
 	Rule, Message     string
@@ -48,12 +50,20 @@ func ReportResources() (reports, clusterReports schema.GroupVersionResource) {
 // ReadReport is the content of a report, as far as it is about stored objects.
 type ReadReport struct {
 	Findings []Finding
-	// Skipped says, by policy, why one is not evaluated.
-	Skipped map[string]string
+	// Skipped says which policies are not evaluated, or not completely.
+	Skipped []Skipped
 	// Omitted is the number of findings of the namespace without a result.
 	Omitted int64
 	// Written is the time of the last write by the audit; zero if it is not known.
 	Written time.Time
+}
+
+// Skipped is why a policy is not evaluated, or not completely.
+type Skipped struct {
+	Policy, Why string
+	// IsUnread means that violations can be missing, because objects could not be read or have not
+	// been evaluated yet.
+	IsUnread bool
 }
 
 // ReadReportOf reads a report. Users of its namespace can write it, so only its own namespace
@@ -62,7 +72,6 @@ func ReadReportOf(u *unstructured.Unstructured) (out ReadReport, ok bool) {
 	if source, _, _ := unstructured.NestedString(u.Object, "source"); source != ReportSource {
 		return out, false
 	}
-	out.Skipped = map[string]string{}
 	out.Omitted, _ = strconv.ParseInt(u.GetAnnotations()[annotationOmitted], 10, 64)
 	for _, m := range u.GetManagedFields() {
 		if m.Manager == ReportManager && m.Time != nil && m.Time.After(out.Written) {
@@ -85,7 +94,10 @@ func (r *ReadReport) add(namespace string, line map[string]any) {
 	}
 	f.Rule, f.Message = textAt(line, "rule"), textAt(line, "message")
 	if f.Result == "skip" {
-		r.Skipped[f.Policy] = f.Message
+		reason := textAt(line, "properties", propertyReason)
+		r.Skipped = append(r.Skipped, Skipped{
+			Policy: f.Policy, Why: f.Message, IsUnread: reason == reasonPending || reason == reasonIncomplete,
+		})
 		return
 	}
 	objects, _ := line["resources"].([]any)
@@ -97,6 +109,7 @@ func (r *ReadReport) add(namespace string, line map[string]any) {
 		f.APIVersion, f.Kind, f.Name = textAt(object, "apiVersion"), textAt(object, "kind"), textAt(object, "name")
 		f.Operation = cmp.Or(textAt(line, "properties", propertyOperation), Violated.operation())
 		f.Controller = textAt(line, "properties", propertyController)
+		f.Generation = textAt(line, "properties", propertyGeneration)
 		r.Findings = append(r.Findings, f)
 	}
 }

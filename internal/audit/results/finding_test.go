@@ -42,7 +42,7 @@ func TestReadReport(t *testing.T) {
 	of := func(policy, name, controller, result string) Finding {
 		return Finding{
 			Policy: policy, Namespace: "a", APIVersion: "v1", Kind: "ConfigMap", Name: name, Controller: controller,
-			Result: result, Operation: "UPDATE", Rule: "v", Message: "m",
+			Generation: "0", Result: result, Operation: "UPDATE", Rule: "v", Message: "m",
 		}
 	}
 	want := ReadReport{
@@ -51,7 +51,7 @@ func TestReadReport(t *testing.T) {
 			of("ValidatingAdmissionPolicy/p", "object-0001", "", "error"),
 			of("p", "object-0000", "ReplicaSet/web", "fail"), of("p", "object-0001", "", "fail"),
 		},
-		Skipped: map[string]string{"q": "it reads request.userInfo"}, Omitted: 2, Written: written,
+		Skipped: []Skipped{{Policy: "q", Why: "it reads request.userInfo"}}, Omitted: 2, Written: written,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -211,6 +211,7 @@ func (t *Table) Finish(p *Pass, unreadable int, now time.Time) {
 	known.refill = known.refill || p.omitted > 0 && len(known.objects) < before // there is room again
 	for i := range known.slots {
 		known.slots[i].done, known.slots[i].time = p.slots[i].version, now
+		known.slots[i].isMixed = false
 	}
 	known.scanned, known.failure, known.denied = now, "", false
 	if p.omitted > 0 {

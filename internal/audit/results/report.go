@@ -38,6 +38,11 @@ const (
 	propertyOperation = "operation"
 	// propertyController is the controller of the object.
 	propertyController = "controller"
+	// propertyGeneration is the generation of the policy.
+	propertyGeneration = "generation"
+	// propertyReason is why there is a line about a policy as a whole, as in its condition Audited.
+	propertyReason                                      = "reason"
+	reasonPending, reasonIncomplete, reasonNotAuditable = "Pending", "Incomplete", "NotAuditable"
 	// NativeKind is the source of results of native policies.
 	NativeKind = "ValidatingAdmissionPolicy"
 	// NativePrefix begins the names of native policies here. No policy has such a name.
@@ -57,7 +62,7 @@ type Report struct {
 	Source    string // "" is that of stored objects
 	Namespace string // "" for that of the cluster
 	Summary   Counts
-	Skipped   int64 // policies that are not evaluated
+	Skipped   int64 // lines about what is not evaluated
 	omitted   int64
 	results   []result
 }
@@ -66,8 +71,8 @@ type Report struct {
 // each is made when its report is written.
 type result func() map[string]any
 
-// Reports returns a report for each namespace with results. That of the cluster has a line
-// for each policy that is not evaluated.
+// Reports returns a report for each namespace with results. That of the cluster has lines about the
+// policies that are not evaluated, or not completely.
 func (s Snapshot) Reports() []Report {
 	byNamespace := map[string]*Report{"": {}}
 	byPolicy := func(a, b Pair) int { return cmp.Compare(a.Policy, b.Policy) }
@@ -77,10 +82,10 @@ func (s Snapshot) Reports() []Report {
 			r = &Report{Namespace: pair.Namespace}
 			byNamespace[pair.Namespace] = r
 		}
-		r.addPolicy(pair.Policy, s.Counts[pair], s.Lines[pair])
+		r.addPolicy(pair.Policy, s.Scans[pair.Policy].Subject, s.Counts[pair], s.Lines[pair])
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Problems)) {
-		byNamespace[""].addSkipped(name, s.Problems[name].Why)
+	for _, name := range s.policies() {
+		s.addSkipped(byNamespace[""], name)
 	}
 	var out []Report
 	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
@@ -89,15 +94,41 @@ func (s Snapshot) Reports() []Report {
 	return out
 }
 
-// addPolicy adds the results of a policy.
-func (r *Report) addPolicy(policy string, c Counts, lines []Line) {
+// policies returns the names of all policies in order.
+func (s Snapshot) policies() []string {
+	all := slices.Collect(maps.Keys(s.Scans))
+	all = slices.AppendSeq(all, maps.Keys(s.Problems))
+	all = slices.AppendSeq(all, maps.Keys(s.Pending))
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// addSkipped adds lines that say what the results of a policy do not include.
+func (s Snapshot) addSkipped(r *Report, policy string) {
+	reason := reasonNotAuditable
+	if _, isScanned := s.Scans[policy]; isScanned {
+		reason = reasonIncomplete
+	}
+	for _, why := range s.missing(policy) {
+		r.addSkipped(policy, reason, why)
+	}
+	if why := s.pending(policy); why != "" {
+		r.addSkipped(policy, reasonPending, why)
+	}
+}
+
+// addPolicy adds the results of a generation of a policy.
+func (r *Report) addPolicy(policy string, of Subject, c Counts, lines []Line) {
 	r.Summary.add(c)
 	omitted := c.findings() - int64(len(lines))
 	r.omitted += omitted
 	namespace := r.Namespace
 	for i := range lines {
 		l := &lines[i]
-		properties := map[string]any{propertyOperation: l.Verdict.operation()}
+		properties := map[string]any{
+			propertyOperation:  l.Verdict.operation(),
+			propertyGeneration: strconv.FormatInt(of.Generation, 10),
+		}
 		if l.Controller != "" {
 			properties[propertyController] = l.Controller
 		}
@@ -108,11 +139,14 @@ func (r *Report) addPolicy(policy string, c Counts, lines []Line) {
 	}
 }
 
-func (r *Report) addSkipped(policy, why string) {
+func (r *Report) addSkipped(policy, reason, why string) {
 	r.Skipped++
 	source, name := sourceOf(policy)
 	r.results = append(r.results, func() map[string]any {
-		return map[string]any{"source": source, "policy": name, "result": "skip", "scored": false, "message": why}
+		return map[string]any{
+			"source": source, "policy": name, "result": "skip", "scored": false, "message": why,
+			"properties": map[string]any{propertyReason: reason},
+		}
 	})
 }
 

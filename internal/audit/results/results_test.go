@@ -260,7 +260,7 @@ func TestSummaries(t *testing.T) {
 	a.now = a.now.Add(time.Millisecond)
 	a.pass()
 	a.SetProblems(map[string]Problem{"q": {Why: "it reads request.userInfo"}})
-	first := a.Snapshot().Summaries(nil)
+	first := a.Snapshot()
 	scanned := metav1.NewTime(time.Unix(1_000_000, 0)) // as it is stored
 	var examples, errored []string
 	for i := range 5 {
@@ -274,7 +274,7 @@ func TestSummaries(t *testing.T) {
 		}},
 		"q": {Status: &v1alpha1.AuditStatus{Summary: "n/a", Missing: []string{"it reads request.userInfo"}}},
 	}
-	if diff := cmp.Diff(want, first); diff != "" {
+	if diff := cmp.Diff(want, first.Summaries()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 
@@ -284,7 +284,7 @@ func TestSummaries(t *testing.T) {
 	s := a.Snapshot()
 	s.Scans["p"] = Scan{Running: true}
 	s.Counts[Pair{"p", "a"}] = Counts{Violated: 3}
-	if diff := cmp.Diff(want, s.Summaries(first)); diff != "" {
+	if diff := cmp.Diff(want, s.After(first).Summaries()); diff != "" {
 		t.Errorf("before the pass (-want +got):\n%s", diff)
 	}
 }
@@ -318,7 +318,7 @@ func TestWorkloads(t *testing.T) {
 				Counts: map[Pair]Counts{pair: {Violated: tt.count}},
 				Scans:  map[string]Scan{"p": {}},
 			}
-			if diff := cmp.Diff(tt.want, s.Summaries(nil)["p"].Status.Workloads); diff != "" {
+			if diff := cmp.Diff(tt.want, s.Summaries()["p"].Status.Workloads); diff != "" {
 				t.Errorf("workloads (-want +got):\n%s", diff)
 			}
 		})
@@ -336,7 +336,7 @@ func TestFindingsAnew(t *testing.T) {
 	a.decide["p"] = policy.DecisionError
 	a.visit(p, a.objects[3:])
 	a.Finish(p, 0, a.now)
-	got := a.Snapshot().Summaries(nil)["p"].Status
+	got := a.Snapshot().Summaries()["p"].Status
 	scanned := metav1.NewTime(a.now)
 	want := &v1alpha1.AuditStatus{
 		Summary: "1 + 2 on create, 1 errors", Violations: ptr.To[int64](1), ViolationsOnCreate: 2, Errors: 1, Objects: 4, Time: &scanned,
@@ -359,7 +359,8 @@ func TestFindingsAnew(t *testing.T) {
 		lines = append(lines, fmt.Sprint(line["result"], " ", line["properties"]))
 	}
 	wantLines := []string{
-		"fail map[operation:UPDATE]", "warn map[operation:CREATE]", "warn map[operation:CREATE]", "error map[operation:CREATE]",
+		"fail map[generation:0 operation:UPDATE]", "warn map[generation:0 operation:CREATE]",
+		"warn map[generation:0 operation:CREATE]", "error map[generation:0 operation:CREATE]",
 	}
 	if diff := cmp.Diff(wantLines, lines); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
@@ -412,7 +413,7 @@ func TestNoFalseZero(t *testing.T) {
 			} else {
 				a.Finish(p, 0, a.now)
 			}
-			got := *a.Snapshot().Summaries(nil)["p"].Status
+			got := *a.Snapshot().Summaries()["p"].Status
 			got.Time = nil
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -439,18 +440,21 @@ func TestReports(t *testing.T) {
 		subject := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "a", "name": name, "uid": "uid-a" + name}
 		return map[string]any{
 			"source": "ostiary", "policy": "p", "rule": "v", "result": "fail", "scored": true, "message": "m",
-			"resources": []any{subject}, "properties": map[string]any{"operation": "UPDATE"},
+			"resources": []any{subject}, "properties": map[string]any{"operation": "UPDATE", "generation": "0"},
 		}
 	}
 	first, second := result("object-0000"), result("object-0001")
-	first["properties"] = map[string]any{"omittedResults": "1", "operation": "UPDATE"}
+	first["properties"] = map[string]any{"omittedResults": "1", "operation": "UPDATE", "generation": "0"}
 	native := func(of map[string]any) map[string]any {
 		of = maps.Clone(of)
 		of["source"] = "ValidatingAdmissionPolicy"
 		return of
 	}
 	skip := func(source, message string) map[string]any {
-		return map[string]any{"source": source, "policy": "q", "result": "skip", "scored": false, "message": message}
+		return map[string]any{
+			"source": source, "policy": "q", "result": "skip", "scored": false, "message": message,
+			"properties": map[string]any{"reason": "NotAuditable"},
+		}
 	}
 	summary := func(failed, skipped int64) map[string]any {
 		return map[string]any{"pass": int64(0), "fail": failed, "warn": int64(0), "error": int64(0), "skip": skipped}
@@ -494,7 +498,7 @@ func TestPartsAreBounded(t *testing.T) {
 				message := strings.Repeat("m", tc.message)
 				lines = append(lines, Line{Name: fmt.Sprintf("object-%d", i), UID: "u", Verdict: Violated, Message: message})
 			}
-			r.addPolicy("p", Counts{Violated: int64(tc.results)}, lines)
+			r.addPolicy("p", Subject{}, Counts{Violated: int64(tc.results)}, lines)
 			parts, err := r.Parts()
 			if err != nil || len(parts) != tc.wantParts {
 				t.Fatalf("%d parts, want %d; %v", len(parts), tc.wantParts, err)

@@ -28,39 +28,27 @@ type Summary struct {
 	Status  *v1alpha1.AuditStatus
 }
 
-// Summaries returns the results of all policies by name. One that is being scanned keeps its
-// result of the previous summaries, which can be that of an earlier generation.
-func (s Snapshot) Summaries(previous map[string]Summary) map[string]Summary {
-	after := make(map[string]Summary, len(s.Scans))
+// Summaries returns the results of all policies by name. Those of a policy that is being scanned can
+// be of an earlier generation.
+func (s Snapshot) Summaries() map[string]Summary {
+	all := make(map[string]Summary, len(s.Scans))
 	for name, scan := range s.Scans {
-		after[name] = scan.summary()
+		all[name] = scan.summary()
 	}
 	for name, problem := range s.Problems {
-		if _, ok := after[name]; !ok {
-			after[name] = Summary{Subject: problem.Subject, Status: &v1alpha1.AuditStatus{}}
+		if _, ok := all[name]; !ok {
+			all[name] = Summary{Subject: problem.Subject, Status: &v1alpha1.AuditStatus{}}
 		}
-		after[name].Status.Missing = append(after[name].Status.Missing, problem.Why)
 	}
 	sums, examples, workloads := s.sums(), s.examples(), s.workloads()
-	for name, summary := range after {
+	for name, summary := range all {
 		scan, isScanned := s.Scans[name]
-		before, isKnown := previous[name]
 		status := summary.Status
-		status.Missing = boundedMissing(status.Missing)
-		switch {
-		case scan.Running && isKnown:
-			after[name] = before
-		case scan.Running:
-			delete(after, name)
-		case scan.IsOutdated:
-			status.Time = nil
-			setNumbers(status, isScanned, scan.IsDenied, nil)
-		default:
-			status.Examples, status.Workloads = examples[name], workloads[name]
-			setNumbers(status, isScanned, scan.IsDenied, sums[name])
-		}
+		status.Missing = s.missing(name)
+		status.Examples, status.Workloads = examples[name], workloads[name]
+		setNumbers(status, isScanned, scan.IsDenied, sums[name])
 	}
-	return after
+	return all
 }
 
 // sums returns the numbers of each policy in all namespaces.
@@ -76,8 +64,8 @@ func (s Snapshot) sums() map[string]*Counts {
 }
 
 func (s Scan) summary() Summary {
-	out := &v1alpha1.AuditStatus{Missing: slices.Clone(s.Failures)}
-	if !s.Time.IsZero() {
+	out := &v1alpha1.AuditStatus{}
+	if !s.Time.IsZero() && !s.IsMixed {
 		t := metav1.NewTime(s.Time.Truncate(time.Second)) // API servers store seconds: more would look like a change
 		out.Time = &t
 	}

@@ -118,6 +118,7 @@ type slot struct {
 	policy        string
 	version, done Version // done is the zero value before the first pass
 	time          time.Time
+	isMixed       bool // some verdicts can be of an earlier generation
 }
 
 // resource holds the results for the objects of a resource.
@@ -196,6 +197,7 @@ func (t *Table) setPolicies(known *resource, policies map[string]Version) {
 	var from []int // by the new index, the old one
 	for i, s := range known.slots {
 		if version, ok := policies[s.policy]; ok {
+			s.isMixed = s.isMixed || len(known.objects) > 0 && s.version.Subject != version.Subject
 			s.version = version
 			has[s.policy] = true
 			kept, from = append(kept, s), append(from, i)
@@ -337,21 +339,18 @@ func (t *Table) Has(gvr schema.GroupVersionResource) bool {
 	return t.resources[gvr] != nil
 }
 
-// SetProblems sets the problems by policy. It keeps the argument.
+// SetProblems sets the problems by policy, after Set. It keeps the argument.
 func (t *Table) SetProblems(problems map[string]Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.planned = true
-	if !maps.Equal(t.problems, problems) {
-		t.problems, t.changed = problems, true
+	if !t.planned || !maps.Equal(t.problems, problems) {
+		t.problems, t.planned, t.changed = problems, true, true
 	}
 }
 
-// IsComplete reports whether a pass of every resource has ended, except of those that cannot
+// isComplete reports whether a pass of every resource has ended, except of those that cannot
 // be listed.
-func (t *Table) IsComplete() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (t *Table) isComplete() bool {
 	for _, known := range t.resources {
 		if known.scanned.IsZero() && !known.denied {
 			return false

@@ -99,9 +99,9 @@ func (c *command) addReport(v *Violations, namespace string, r results.ReadRepor
 			shown++
 		}
 	}
-	for policy, why := range r.Skipped {
-		if c.shows(policy) {
-			v.miss(policy, why, false)
+	for _, skipped := range r.Skipped {
+		if c.shows(skipped.Policy) {
+			v.miss(skipped.Policy, skipped.Why, skipped.IsUnread)
 		}
 	}
 	if r.Omitted > 0 {
@@ -158,7 +158,9 @@ func (c *command) addPolicies(ctx context.Context, cluster *connect.Cluster, v *
 func (v *Violations) addStatus(policy *unstructured.Unstructured) {
 	status, isAudited, _ := unstructured.NestedMap(policy.Object, "status", "audit")
 	if !isAudited {
-		v.miss(policy.GetName(), "the first scan has not ended", true)
+		if !v.isUnread(policy.GetName()) { // otherwise the report says more
+			v.miss(policy.GetName(), "this generation has not been evaluated on all stored objects yet", true)
+		}
 		return
 	}
 	summary, _, _ := unstructured.NestedString(status, "summary")

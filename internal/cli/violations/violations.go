@@ -43,6 +43,8 @@ type Violations struct {
 type Violation struct {
 	// Policy begins with ValidatingAdmissionPolicy/ for a native one.
 	Policy string `json:"policy"`
+	// Generation of the policy; absent after a scan.
+	Generation string `json:"generation,omitempty"`
 	// Namespace is that of the object. That of a Namespace is its own name.
 	Namespace  string `json:"namespace,omitempty"`
 	APIVersion string `json:"apiVersion"`
@@ -71,7 +73,7 @@ const noAccess = "no access"
 
 func (v *Violations) add(f results.Finding) {
 	v.Violations = append(v.Violations, Violation{
-		Policy: f.Policy, Namespace: f.Namespace, APIVersion: f.APIVersion, Kind: f.Kind, Name: f.Name,
+		Policy: f.Policy, Generation: f.Generation, Namespace: f.Namespace, APIVersion: f.APIVersion, Kind: f.Kind, Name: f.Name,
 		Owner: cmp.Or(f.Controller, f.Kind+"/"+f.Name), Result: f.Result, Operation: f.Operation,
 		Validation: f.Rule, Message: f.Message,
 	})
@@ -79,6 +81,11 @@ func (v *Violations) add(f results.Finding) {
 
 func (v *Violations) miss(subject, reason string, unread bool) {
 	v.Missing = append(v.Missing, Missing{Subject: subject, Reason: reason, Unread: unread})
+}
+
+// isUnread reports whether something of a subject could not be read.
+func (v *Violations) isUnread(subject string) bool {
+	return slices.ContainsFunc(v.Missing, func(m Missing) bool { return m.Subject == subject && m.Unread })
 }
 
 // sort sorts everything, so that two runs have the same result.

@@ -94,15 +94,18 @@ func TestMissing(t *testing.T) {
 		}
 		return u
 	}
+	c.addReport(v, "", results.ReadReport{Skipped: []results.Skipped{{Policy: "p", Why: "more", IsUnread: true}}})
+	v.addStatus(status(nil))
+	v.Missing = nil
 	v.addStatus(status(nil))
 	v.addStatus(status(map[string]any{"summary": "n/a", "missing": []any{"reason"}}))
 	v.addStatus(status(map[string]any{"summary": "≥ 1", "missing": []any{"forbidden"}}))
 	v.addStatus(status(map[string]any{"summary": "1"}))
 	c.addReport(v, "a", results.ReadReport{
-		Findings: []results.Finding{finding("q", "a", "b", "", "UPDATE")}, Omitted: 2, Skipped: map[string]string{"q": "why"},
+		Findings: []results.Finding{finding("q", "a", "b", "", "UPDATE")}, Omitted: 2, Skipped: []results.Skipped{{Policy: "q", Why: "why"}},
 	})
 	want := []Missing{
-		{Subject: "p", Reason: "the first scan has not ended", Unread: true},
+		{Subject: "p", Reason: "this generation has not been evaluated on all stored objects yet", Unread: true},
 		{Subject: "p", Reason: "reason"},
 		{Subject: "p", Reason: "forbidden", Unread: true},
 		{Subject: "namespace a", Reason: "2 violations of all policies without a line in the report: use --scan", Unread: true},
