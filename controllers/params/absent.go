@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/nearest"
 )
 
@@ -26,7 +27,7 @@ const maxReads = 10
 // Absent returns warnings about params that a policy names and that do not exist, on a
 // server that serves some resources. An object that cannot be read in time, or whose
 // namespace is that of each request, causes none.
-func (s *Store) Absent(ctx context.Context, p *v1alpha1.WebhookPolicy, served map[schema.GroupVersion][]metav1.APIResource) []string {
+func (s *Store) Absent(ctx context.Context, p *v1alpha1.WebhookPolicy, served map[schema.GroupVersion][]metav1.APIResource) []advice.Warning {
 	if p.Spec.ParamKind == nil || served == nil {
 		return nil
 	}
@@ -40,12 +41,13 @@ func (s *Store) Absent(ctx context.Context, p *v1alpha1.WebhookPolicy, served ma
 	}
 	resource := served[gvk.GroupVersion()][i]
 	client := s.options.Client.Resource(gvk.GroupVersion().WithResource(resource.Name))
-	var out []string
+	var out []advice.Warning
 	for i, b := range p.Spec.Bindings[:min(len(p.Spec.Bindings), maxReads)] {
 		at := field.NewPath("spec", "bindings").Index(i).Child("paramRef")
 		if ref := b.ParamRef; ref != nil && refuses(ref) && (!resource.Namespaced || ref.Namespace != "") {
 			if absent := describeAbsent(ctx, client, gvk.Kind, ref); absent != "" {
-				out = append(out, fmt.Sprintf("%s: %s does, %s", at, absent, effect(&p.Spec)))
+				text := fmt.Sprintf("%s does, %s", absent, effect(&p.Spec))
+				out = append(out, advice.Warning{Field: at.String(), Text: text})
 			}
 		}
 	}
@@ -135,7 +137,7 @@ func in(namespace string) string {
 
 // unknownKind warns of a kind that is not served. A version whose resources are not
 // known may have it.
-func unknownKind(gvk schema.GroupVersionKind, served map[schema.GroupVersion][]metav1.APIResource) []string {
+func unknownKind(gvk schema.GroupVersionKind, served map[schema.GroupVersion][]metav1.APIResource) []advice.Warning {
 	if list, ok := served[gvk.GroupVersion()]; ok && list == nil {
 		return nil
 	}
@@ -145,7 +147,8 @@ func unknownKind(gvk schema.GroupVersionKind, served map[schema.GroupVersion][]m
 	} else if versions := versionsWith(gvk.Kind, served); versions != "" {
 		hint = ": it is in " + versions
 	}
-	return []string{fmt.Sprintf("spec.paramKind: the API server has no kind %s in %s%s", gvk.Kind, gvk.GroupVersion(), hint)}
+	text := fmt.Sprintf("the API server has no kind %s in %s%s", gvk.Kind, gvk.GroupVersion(), hint)
+	return []advice.Warning{{Field: "spec.paramKind", Text: text}}
 }
 
 func kinds(list []metav1.APIResource) iter.Seq[string] {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 )
 
 func TestAbsent(t *testing.T) {
@@ -93,7 +94,7 @@ func TestAbsent(t *testing.T) {
 			if err := yaml.UnmarshalStrict([]byte(tt.spec), &p.Spec); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, s.Absent(t.Context(), p, served)); diff != "" {
+			if diff := cmp.Diff(tt.want, advice.Texts(s.Absent(t.Context(), p, served))); diff != "" {
 				t.Errorf("warnings (-want +got):\n%s", diff)
 			}
 			if got := s.Absent(t.Context(), p, nil); got != nil {

@@ -10,19 +10,22 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // TestRehearsalWarns checks what a client gets of a rehearsal, besides the other warnings.
 func TestRehearsalWarns(t *testing.T) {
-	const denial = "f: UPDATE of pods is denied for every object that was tried"
-	const another = "f: UPDATE of pods can fail"
+	denial := advice.Warning{Field: "f", Text: "UPDATE of pods is denied for every object that was tried", Kind: advice.DeniesAll}
+	another := advice.Warning{Field: "f", Text: "UPDATE of pods can fail"}
 	const web7 = "1 of 8 existing Pods would be denied on their next change: shop/web-7"
-	finding := func(texts ...string) Rehearsal {
-		return func(context.Context, *v1alpha1.WebhookPolicy, Served, []string) []string { return texts }
+	finding := func(found ...advice.Warning) Rehearsal {
+		return func(context.Context, *v1alpha1.WebhookPolicy, Served, []advice.Warning) []advice.Warning {
+			return found
+		}
 	}
-	const checked = "f: undefined field"
+	checked := advice.Warning{Field: "f", Text: "undefined field"}
 	tests := map[string]struct {
 		rehearse  Rehearsal
 		checks    []Check
@@ -32,23 +35,27 @@ func TestRehearsalWarns(t *testing.T) {
 		want      []string
 	}{
 		"no finding":           {rehearse: finding()},
-		"findings":             {rehearse: finding(denial, another), want: []string{denial, another}},
-		"after other warnings": {rehearse: finding(another), policy: updating(slow), want: []string{tooSlow, another}},
+		"findings":             {rehearse: finding(denial, another), want: []string{denial.String(), another.String()}},
+		"after other warnings": {rehearse: finding(another), policy: updating(slow), want: []string{tooSlow, another.String()}},
 		"a stored object refutes one": {
 			rehearse: finding(denial, another),
 			store:    &store{pods: 8},
-			want:     []string{web7, another},
+			want:     []string{web7, another.String()},
 		},
 		"all stored objects are denied": {
 			rehearse: finding(denial),
 			store:    &store{pods: 2},
 			policy:   updating(saying("false")),
-			want:     []string{"2 of 2 existing Pods would be denied on their next change: shop/web-0, shop/web-1", denial},
+			want: []string{
+				"2 of 2 existing Pods would be denied on their next change: shop/web-0, shop/web-1", denial.String(),
+			},
 		},
 		"it panics": {
-			rehearse: func(context.Context, *v1alpha1.WebhookPolicy, Served, []string) []string { panic("a bug") },
-			policy:   updating(slow),
-			want:     []string{tooSlow},
+			rehearse: func(context.Context, *v1alpha1.WebhookPolicy, Served, []advice.Warning) []advice.Warning {
+				panic("a bug")
+			},
+			policy: updating(slow),
+			want:   []string{tooSlow},
 		},
 		"before the first discovery": {
 			rehearse:  finding(denial),
@@ -57,12 +64,14 @@ func TestRehearsalWarns(t *testing.T) {
 		},
 		"no rehearsal": {},
 		"after the checks": {
-			rehearse: func(_ context.Context, _ *v1alpha1.WebhookPolicy, _ Served, found []string) []string {
-				return []string{"found before: " + strings.Join(found, "; ")}
+			rehearse: func(_ context.Context, _ *v1alpha1.WebhookPolicy, _ Served, found []advice.Warning) []advice.Warning {
+				return []advice.Warning{{Text: "found before: " + strings.Join(advice.Texts(found), "; ")}}
 			},
-			checks: []Check{func(context.Context, *v1alpha1.WebhookPolicy, Served) []string { return []string{checked} }},
+			checks: []Check{func(context.Context, *v1alpha1.WebhookPolicy, Served) []advice.Warning {
+				return []advice.Warning{checked}
+			}},
 			policy: updating(slow),
-			want:   []string{checked, tooSlow, "found before: " + checked},
+			want:   []string{checked.String(), tooSlow, "found before: " + checked.String()},
 		},
 	}
 	for name, tt := range tests {

@@ -21,10 +21,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/panics"
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/rehearsal"
 	"github.com/ostiary/ostiary/internal/validation"
 )
 
@@ -138,56 +138,59 @@ func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionReq
 
 // warningsAbout returns the warnings about a valid policy. It is rehearsed while its impact is
 // computed.
-func (r *Reviewer) warningsAbout(ctx context.Context, p, old *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo, a answer) []string {
-	findings := make(chan []string, 1)
+func (r *Reviewer) warningsAbout(
+	ctx context.Context, p, old *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo, a answer,
+) []advice.Warning {
+	findings := make(chan []advice.Warning, 1)
 	go func() { findings <- r.rehearse(ctx, p, a) }()
 	warnings, passes := r.impactOf(ctx, p, old, author, a)
 	found := <-findings
 	if passes {
-		found = slices.DeleteFunc(found, rehearsal.IsDenial)
+		found = slices.DeleteFunc(found, func(w advice.Warning) bool { return w.Kind == advice.DeniesAll })
 	}
-	return slices.Concat(warnings, a.response.Warnings, found)
+	return slices.Concat(warnings, a.found, a.risks, found)
 }
 
 // impactOf returns the warnings about the impact of a valid policy, and whether it allows a stored
 // object. The policy no longer holds a slot, so that others are reviewed in the meantime.
 func (r *Reviewer) impactOf(ctx context.Context, p, old *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo,
-	a answer) (warnings []string, passes bool) {
+	a answer) (warnings []advice.Warning, passes bool) {
 	isChanged := changesDecisions(old, p)
 	if r.impact == nil || !isChanged || !denies(p) && !p.Spec.Audits() {
 		return nil, false
 	}
-	warnings = r.run(ctx, func(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []string {
+	warnings = r.run(ctx, func(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []advice.Warning {
 		if !denies(p) {
-			return r.impact.uncounted(ctx, p, a.compiled, served)
+			return advice.General(r.impact.uncounted(ctx, p, a.compiled, served))
 		}
 		var found []string
 		found, passes = r.impact.warnings(ctx, p, author, a.compiled, served)
-		return found
+		return advice.General(found)
 	}, p, a.served)
 	return warnings, passes
 }
 
 // rehearse returns the findings about a valid policy. Like impactOf, it holds no slot.
-func (r *Reviewer) rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, a answer) []string {
+func (r *Reviewer) rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, a answer) []advice.Warning {
 	switch {
 	case r.Rehearse == nil:
 		return nil
 	case a.served == nil:
-		return []string{"not rehearsed: the resources of the API server are not known yet"}
+		return []advice.Warning{{Text: "not rehearsed: the resources of the API server are not known yet"}}
 	}
-	return r.run(ctx, func(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []string {
+	return r.run(ctx, func(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []advice.Warning {
 		return r.Rehearse(ctx, p, served, a.found)
 	}, p.DeepCopy(), a.served)
 }
 
-// answer is the result of a review, before its warnings are bounded.
+// answer is the result of a review, without warnings.
 type answer struct {
 	response *admissionv1.AdmissionResponse
 	err      error
 	compiled *policy.Compiled
 	served   Served
-	found    []string // by the checks
+	found    []advice.Warning // by the checks
+	risks    []advice.Warning
 }
 
 func (r *Reviewer) review(ctx context.Context, p *v1alpha1.WebhookPolicy) (a answer) {
@@ -201,13 +204,13 @@ func (r *Reviewer) review(ctx context.Context, p *v1alpha1.WebhookPolicy) (a ans
 	if validation.Unserved(p, facts) {
 		facts.Resources = r.servedNow(ctx)
 	}
-	v, warnings := validation.Review(r.compiler(), p, facts)
+	v, risks := validation.Review(r.compiler(), p, facts)
 	if len(v.Errors) > 0 {
 		return answer{response: &admissionv1.AdmissionResponse{Result: refusal(p, v.Errors)}}
 	}
 	found := r.check(ctx, p, facts.Resources)
-	allowed := &admissionv1.AdmissionResponse{Allowed: true, Warnings: slices.Concat(found, warnings)}
-	return answer{response: allowed, compiled: v.Compiled, served: facts.Resources, found: found}
+	allowed := &admissionv1.AdmissionResponse{Allowed: true}
+	return answer{response: allowed, compiled: v.Compiled, served: facts.Resources, found: found, risks: risks}
 }
 
 // servedNow returns nil if the API server does not answer in time.

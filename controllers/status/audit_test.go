@@ -13,9 +13,9 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/audit/results"
 	"github.com/ostiary/ostiary/internal/rehearsal"
-	"github.com/ostiary/ostiary/internal/typecheck"
 )
 
 func TestAuditOf(t *testing.T) {
@@ -74,7 +74,7 @@ func TestAuditOf(t *testing.T) {
 func TestStatusOfNewGeneration(t *testing.T) {
 	p := newPolicy()
 	p.Generation = 1
-	denies := &rehearsal.Result{Warnings: []typecheck.Warning{{Field: "f", Text: "CREATE of pods is denied for every object that was tried"}}}
+	denies := &rehearsal.Result{Warnings: []advice.Warning{{Field: "f", Text: "t", Kind: advice.DeniesAll}}}
 	passing := &v1alpha1.AuditStatus{Summary: "0", Violations: new(int64), Objects: 1}
 	const (
 		pending  = "Unknown Pending: this generation has not been evaluated on all stored objects yet"

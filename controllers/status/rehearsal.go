@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/rehearsal"
 	"github.com/ostiary/ostiary/internal/truncate"
-	"github.com/ostiary/ostiary/internal/typecheck"
 )
 
 // maxFindings is the number of findings in a message, and maxFinding the length of one in bytes:
@@ -37,11 +37,11 @@ func rehearsedCondition(p *v1alpha1.WebhookPolicy, result *rehearsal.Result, sto
 	}
 	findings := result.Warnings
 	if passes(stored) {
-		findings = slices.DeleteFunc(slices.Clone(findings), func(w typecheck.Warning) bool { return rehearsal.IsDenial(w.Text) })
+		findings = slices.DeleteFunc(slices.Clone(findings), func(w advice.Warning) bool { return w.Kind == advice.DeniesAll })
 	}
 	var parts []string
 	for _, w := range findings[:min(len(findings), maxFindings)] {
-		parts = append(parts, truncate.String(w.Field+": "+w.Text, maxFinding))
+		parts = append(parts, truncate.String(w.String(), maxFinding))
 	}
 	if more := len(findings) - maxFindings; more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more: run kubectl ostiary lint", more))

@@ -9,17 +9,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/rehearsal"
-	"github.com/ostiary/ostiary/internal/typecheck"
 )
 
 func TestRehearsedCondition(t *testing.T) {
-	finding := typecheck.Warning{Field: "spec.validations[0].expression", Text: "can fail"}
+	finding := advice.Warning{Field: "spec.validations[0].expression", Text: "can fail"}
 	const denial = "f: CREATE of pods is denied for every object that was tried"
-	denies := &rehearsal.Result{Warnings: []typecheck.Warning{{Field: "f", Text: denial[3:]}}}
-	many := make([]typecheck.Warning, maxFindings+2)
+	denies := &rehearsal.Result{Warnings: []advice.Warning{{Field: "f", Text: denial[3:], Kind: advice.DeniesAll}}}
+	many := make([]advice.Warning, maxFindings+2)
 	for i := range many {
-		many[i] = typecheck.Warning{Field: "f", Text: fmt.Sprint(i)}
+		many[i] = advice.Warning{Field: "f", Text: fmt.Sprint(i)}
 	}
 	written := func(generation int64) []metav1.Condition {
 		return []metav1.Condition{{Type: v1alpha1.ConditionRehearsed, Status: metav1.ConditionTrue, Reason: "Written",
@@ -43,7 +43,7 @@ func TestRehearsedCondition(t *testing.T) {
 			want:    "True Complete: no request was found that fails with an error or goes around the policy",
 		},
 		"a finding": {
-			result: &rehearsal.Result{Warnings: []typecheck.Warning{finding}},
+			result: &rehearsal.Result{Warnings: []advice.Warning{finding}},
 			want:   "False Findings: spec.validations[0].expression: can fail",
 		},
 		"a limit": {
@@ -52,7 +52,7 @@ func TestRehearsedCondition(t *testing.T) {
 		},
 		"a finding before a limit": {
 			result: &rehearsal.Result{
-				Warnings: []typecheck.Warning{finding},
+				Warnings: []advice.Warning{finding},
 				Stopped:  "the time for it ended",
 				Omitted:  []string{"some kinds"},
 			},
@@ -85,11 +85,11 @@ func TestRehearsedCondition(t *testing.T) {
 			want:   "False Findings: " + denial,
 		},
 		"another finding, while a stored object passes": {
-			result: &rehearsal.Result{Warnings: []typecheck.Warning{finding}},
+			result: &rehearsal.Result{Warnings: []advice.Warning{finding}},
 			stored: &v1alpha1.AuditStatus{Violations: new(int64), Objects: 2},
 			want:   "False Findings: spec.validations[0].expression: can fail",
 		},
-		"a long finding": {result: &rehearsal.Result{Warnings: []typecheck.Warning{{Field: "f", Text: strings.Repeat("x", 1000)}}},
+		"a long finding": {result: &rehearsal.Result{Warnings: []advice.Warning{{Field: "f", Text: strings.Repeat("x", 1000)}}},
 			want: "False Findings: f: " + strings.Repeat("x", maxFinding-len("f: ...")) + "..."},
 	}
 	for name, tc := range tests {

@@ -6,7 +6,6 @@ package typechecking
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/panics"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/rehearsal"
@@ -105,22 +105,9 @@ func New(o Options) *Checker {
 
 // Warnings checks a policy that is being applied, on a server that serves some
 // resources. When ctx ends, it returns what it has found until then.
-func (c *Checker) Warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []string {
+func (c *Checker) Warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []advice.Warning {
 	found, _ := c.check(ctx, p, served)
-	out := make([]string, len(found))
-	for i, w := range found {
-		out[i] = w.Field + ": " + w.Text
-	}
-	return out
-}
-
-// parsed returns the warnings that Warnings has returned.
-func parsed(warnings []string) (out []typecheck.Warning) {
-	for _, w := range warnings {
-		field, text, _ := strings.Cut(w, ": ") // no field contains a colon
-		out = append(out, typecheck.Warning{Field: field, Text: text})
-	}
-	return out
+	return found
 }
 
 // Subscribe gives a channel that receives after results, until ctx ends: when
@@ -284,7 +271,7 @@ func (c *Checker) checkInTime(ctx context.Context, p *v1alpha1.WebhookPolicy, se
 
 // check returns the warnings about a policy. They are complete if the schema of each
 // kind was read.
-func (c *Checker) check(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) (found []typecheck.Warning, complete bool) {
+func (c *Checker) check(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) (found []advice.Warning, complete bool) {
 	defer func() {
 		if value := recover(); value != nil {
 			c.log.Error(panics.Error(value), "type checking panicked", "policy", p.Name)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/apiresources"
 	"github.com/ostiary/ostiary/internal/panics"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -27,6 +28,8 @@ const (
 	// maxApplied is the number of findings of a rehearsal in the answer to a client. The
 	// condition has the others.
 	maxApplied = 5
+	// seeFindings says where all findings are.
+	seeFindings = "see the condition " + v1alpha1.ConditionRehearsed + ", or run kubectl ostiary lint"
 )
 
 // rehearsals rehearse policies one at a time, because an evaluation takes a processor from
@@ -76,7 +79,7 @@ func (r *rehearsals) expire() {
 // rehearse rehearses a policy, of which the check of types has some warnings. It never fails: the
 // result says what was not rehearsed.
 func (c *Checker) rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served,
-	found []typecheck.Warning) (out rehearsal.Result) {
+	found []advice.Warning) (out rehearsal.Result) {
 	defer func() {
 		if value := recover(); value != nil {
 			c.log.Error(panics.Error(value), "a rehearsal panicked", "policy", p.Name)
@@ -106,7 +109,9 @@ func (c *Checker) customDocuments(ctx context.Context) func(apiresources.Kind) *
 
 // Rehearse returns the findings about a policy that is being applied, besides those that Warnings has
 // found. The answer to the client does not wait for an evaluation that takes longer.
-func (c *Checker) Rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served, found []string) (out []string) {
+func (c *Checker) Rehearse(
+	ctx context.Context, p *v1alpha1.WebhookPolicy, served Served, found []advice.Warning,
+) (out []advice.Warning) {
 	limit := time.Now().Add(rehearseWithin)
 	if end, ok := ctx.Deadline(); ok && end.Add(-2*rehearsalMargin).Before(limit) {
 		limit = end.Add(-2 * rehearsalMargin)
@@ -117,23 +122,19 @@ func (c *Checker) Rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, serve
 	// it must not use the account of its memory. Its own objects are small.
 	ctx = unstructuredjson.WithAccount(ctx, nil)
 	done := make(chan rehearsal.Result, 1)
-	go func() { done <- c.rehearse(ctx, p, served, parsed(found)) }()
+	go func() { done <- c.rehearse(ctx, p, served, found) }()
 	var result rehearsal.Result
 	select {
 	case result = <-done:
 	case <-time.After(time.Until(limit.Add(rehearsalMargin))):
 		result.Stopped = "the time for it ended"
 	}
-	for _, w := range result.Warnings[:min(len(result.Warnings), maxApplied)] {
-		out = append(out, w.Field+": "+w.Text)
-	}
+	out = slices.Clone(result.Warnings[:min(len(result.Warnings), maxApplied)])
 	if more := len(result.Warnings) - maxApplied; more > 0 {
-		out = append(out, fmt.Sprintf("%d more findings: see the condition %s, or run kubectl ostiary lint",
-			more, v1alpha1.ConditionRehearsed))
+		out = append(out, advice.Warning{Text: fmt.Sprintf("%d more findings: "+seeFindings, more)})
 	}
 	if result.Stopped != "" {
-		out = append(out, fmt.Sprintf("not rehearsed: %s; see the condition %s, or run kubectl ostiary lint",
-			result.Stopped, v1alpha1.ConditionRehearsed))
+		out = append(out, advice.Warning{Text: fmt.Sprintf("not rehearsed: %s; "+seeFindings, result.Stopped)})
 	}
 	return out
 }

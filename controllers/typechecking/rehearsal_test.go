@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -34,18 +35,20 @@ func TestRehearse(t *testing.T) {
 	}
 	tests := map[string]struct {
 		validations []v1alpha1.Validation
-		found       []string // by the check of types
-		busy        bool     // with another policy
+		found       []advice.Warning // by the check of types
+		busy        bool             // with another policy
 		want        []string
 	}{
 		"right": {validations: []v1alpha1.Validation{{Expression: "has(object.metadata.labels)"}}},
 		"a finding": {validations: labelled, want: []string{
 			`spec.validations[0].expression: CREATE of configmaps can fail with "no such key: labels": write object.metadata.?labels.?a.orValue("")`,
 		}},
-		"a finding whose cause is known": {validations: labelled, found: []string{"spec.validations[0].expression: undefined field"}},
+		"a finding whose cause is known": {validations: labelled, found: []advice.Warning{
+			{Field: "spec.validations[0].expression", Text: "undefined field"},
+		}},
 		"another warning is known": {
 			validations: quantities(1),
-			found:       []string{"spec.validations[0].expression: w"},
+			found:       []advice.Warning{{Field: "spec.validations[0].expression", Text: "w"}},
 			want:        []string{warning(0)},
 		},
 		"more findings than warnings": {validations: quantities(maxApplied + 2), want: []string{
@@ -71,7 +74,7 @@ func TestRehearse(t *testing.T) {
 				if took := time.Since(start); took > rehearseWithin+rehearsalMargin {
 					t.Errorf("the client waited %s", took)
 				}
-				if diff := cmp.Diff(tt.want, got); diff != "" {
+				if diff := cmp.Diff(tt.want, advice.Texts(got)); diff != "" {
 					t.Errorf("warnings (-want +got):\n%s", diff)
 				}
 			})
@@ -88,7 +91,7 @@ func TestCustomResourcesAreRehearsed(t *testing.T) {
 	p := policyFor("p", v1alpha1.Validation{Expression: "object.size < 5"})
 	got := c.Rehearse(t.Context(), p, Served{gv: {resource}}, nil)
 	want := []string{`spec.validations[0].expression: CREATE of deployments can fail with "no such key: size": write object.?size.orValue(0)`}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, advice.Texts(got)); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }

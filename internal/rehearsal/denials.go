@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/typecheck"
 )
 
 const (
@@ -23,13 +23,6 @@ const (
 	// maxTried bounds the requests about them, for each expression.
 	maxTried = 1000
 )
-
-// deniedForEvery is in every finding of denials.
-const deniedForEvery = " is denied for every object that was tried"
-
-// IsDenial reports whether a finding says that a validation denies everything. One object that the
-// policy allows refutes it, such as a stored one or that of a PolicyTest.
-func IsDenial(finding string) bool { return strings.Contains(finding, deniedForEvery) }
 
 // verdict counts the results of one validation.
 type verdict struct {
@@ -75,7 +68,7 @@ func appendMissing(list []string, value string) []string {
 // that they name. There is no finding for a validation that does more than compare fields with
 // constants, because an object that it allows cannot be derived from it, or for a kind that is not
 // rehearsed.
-func (s *stage) denials(ctx context.Context, targets []target) (out []typecheck.Warning) {
+func (s *stage) denials(ctx context.Context, targets []target) (out []advice.Warning) {
 	if !s.policy.Spec.Denies() || s.stopped != "" || len(s.unknown) > 0 || len(targets) == maxTargets {
 		return nil
 	}
@@ -89,10 +82,10 @@ func (s *stage) denials(ctx context.Context, targets []target) (out []typecheck.
 		if !ok || !named.mayBeMistaken() || s.isAllowed(ctx, targets, e.field, named) {
 			continue
 		}
-		out = append(out, typecheck.Warning{Field: e.field, Text: fmt.Sprintf(
-			"%s of %s"+deniedForEvery+", also for those with the values in the expression: "+
-				"correct it, or write \"false\" if that is its purpose",
-			strings.Join(v.operations, " and "), abbreviate(v.resources))})
+		text := fmt.Sprintf("%s of %s is denied for every object that was tried, also for those with the values in "+
+			"the expression: correct it, or write \"false\" if that is its purpose",
+			strings.Join(v.operations, " and "), abbreviate(v.resources))
+		out = append(out, advice.Warning{Field: e.field, Text: text, Kind: advice.DeniesAll})
 	}
 	return out
 }

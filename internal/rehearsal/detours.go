@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/apiresources"
-	"github.com/ostiary/ostiary/internal/typecheck"
 )
 
 // detour is a subresource through which clients write fields of a resource.
@@ -50,7 +50,7 @@ func detourTable() []detour {
 
 // detours warns about fields that clients write through subresources which no rule matches.
 func detours(spec *v1alpha1.WebhookPolicySpec, targets []target, served apiresources.Lists,
-	read *readings) (out []typecheck.Warning) {
+	read *readings) (out []advice.Warning) {
 	if !spec.Refuses() {
 		return nil
 	}
@@ -62,7 +62,7 @@ func detours(spec *v1alpha1.WebhookPolicySpec, targets []target, served apiresou
 		for i := range read.expressions {
 			e := &read.expressions[i]
 			if at := slices.IndexFunc(d.paths, e.reads); e.validation && at >= 0 && (!d.alone || !e.readsMore()) {
-				out = append(out, typecheck.Warning{Field: e.field, Text: d.warning(d.paths[at], names)})
+				out = append(out, advice.Warning{Field: e.field, Text: d.warning(d.paths[at], names)})
 				break
 			}
 		}
@@ -126,7 +126,7 @@ func serves(served apiresources.Lists, t *target, subresource string) bool {
 
 // earlyStatus warns about validations that read the status of objects which have none yet.
 func earlyStatus(spec *v1alpha1.WebhookPolicySpec, targets []target, served apiresources.Lists,
-	read *readings) (out []typecheck.Warning) {
+	read *readings) (out []advice.Warning) {
 	for i := range targets {
 		if t := &targets[i]; !slices.Equal(t.operations, []admissionv1.Operation{admissionv1.Create}) ||
 			t.subresource != "" || !t.named || !serves(served, t, "status") {
@@ -139,7 +139,7 @@ func earlyStatus(spec *v1alpha1.WebhookPolicySpec, targets []target, served apir
 		}
 		at := field.NewPath("spec", "validations").Index(i).Child("expression").String()
 		if read.at(at).reads("object.status") {
-			out = append(out, typecheck.Warning{Field: at, Text: fmt.Sprintf(
+			out = append(out, advice.Warning{Field: at, Text: fmt.Sprintf(
 				"new %s have no status yet: match UPDATE of %q, through which controllers write it", targets[0].resource,
 				targets[0].resource+"/status")})
 		}

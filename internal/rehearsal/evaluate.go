@@ -3,6 +3,7 @@ package rehearsal
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/violationtext"
 )
 
 // maxCost limits the sum of the costs of a rehearsal, in units of CEL. The last evaluation can
@@ -287,18 +289,17 @@ func (s *stage) report(t *target, r *request, o *outcome) {
 		if i.Err == nil || !i.Mutating {
 			continue
 		}
-		field, text, ok := strings.Cut(i.Err.Error(), ": ")
-		text, _, _ = strings.Cut(text, "\n")
+		var failed *violationtext.MutationError
+		if !errors.As(i.Err, &failed) {
+			return
+		}
+		text, _, _ := strings.Cut(failed.Err.Error(), "\n")
 		for _, prefix := range []string{"error applying patch: ", "invalid ApplyConfiguration: "} {
 			text = strings.TrimPrefix(text, prefix) // API servers truncate warnings, and the hint is at the end
 		}
-		index := s.mutation(field)
-		if !ok || index < 0 {
-			return
-		}
-		at, read := s.expressionOf(index)
+		at, read := s.expressionOf(failed.Index)
 		if s.counts(read, r, text) && !r.invented {
-			s.findings.add(t, r, at, text, func() string { return explainPatch(s.policy.Spec.Mutations[index], text) })
+			s.findings.add(t, r, at, text, func() string { return explainPatch(s.policy.Spec.Mutations[failed.Index], text) })
 		}
 		return
 	}
@@ -314,16 +315,6 @@ func (s *stage) counts(e *reading, r *request, text string) bool {
 
 func hasParamRef(spec *v1alpha1.WebhookPolicySpec) bool {
 	return slices.ContainsFunc(spec.Bindings, func(b v1alpha1.Binding) bool { return b.ParamRef != nil })
-}
-
-// mutation returns the index in "spec.mutations[0]", -1 for another field.
-func (s *stage) mutation(field string) int {
-	for i := range s.policy.Spec.Mutations {
-		if field == fmt.Sprintf("spec.mutations[%d]", i) {
-			return i
-		}
-	}
-	return -1
 }
 
 func (s *stage) expressionOf(mutation int) (field string, read *reading) {

@@ -2,6 +2,7 @@ package rehearsal
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -24,8 +25,8 @@ const maxShown = 80
 // explain suggests how to correct an error of an expression.
 func (s *stage) explain(r *request, e *policy.Evaluated) string {
 	read := s.read.at(e.Field)
-	text := e.Err.Error()
-	if strings.Contains(text, "cost limit") || strings.Contains(text, "cost budget") {
+	var cancelled interpreter.EvalCancelledError
+	if errors.As(e.Err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded {
 		if strings.Contains(read.text, "authorizer") {
 			return "each check of the authorizer costs 350000 of 1000000: put the checks into validations of their own"
 		}
@@ -37,7 +38,7 @@ func (s *stage) explain(r *request, e *policy.Evaluated) string {
 			return explainNull(input, r.Operation)
 		}
 	}
-	if strings.Contains(text, "no such key") {
+	if strings.Contains(e.Err.Error(), "no such key") { // CEL has no type for this error
 		return s.guard(read, e.State)
 	}
 	return ""

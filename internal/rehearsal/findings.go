@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/typecheck"
+	"github.com/ostiary/ostiary/internal/advice"
 )
 
 // maxResources is the number of resources that a warning names.
@@ -27,7 +27,7 @@ type finding struct {
 // findings merge equal errors of several requests.
 type findings struct {
 	errors []finding
-	others []typecheck.Warning
+	others []advice.Warning
 }
 
 // add adds an error. The hint is computed for the first error of a field, which is the one that
@@ -52,7 +52,7 @@ func (f *findings) add(t *target, r *request, field, text string, hint func() st
 }
 
 func (f *findings) addText(field, text string) {
-	w := typecheck.Warning{Field: field, Text: text}
+	w := advice.Warning{Field: field, Text: text}
 	if !slices.Contains(f.others, w) {
 		f.others = append(f.others, w)
 	}
@@ -60,7 +60,7 @@ func (f *findings) addText(field, text string) {
 
 // warnings returns one warning for each expression, about its first error: a correction often
 // corrects the others.
-func (f *findings) warnings(spec *v1alpha1.WebhookPolicySpec) (out []typecheck.Warning) {
+func (f *findings) warnings(spec *v1alpha1.WebhookPolicySpec) (out []advice.Warning) {
 	seen := map[string]bool{}
 	for _, e := range f.errors {
 		if seen[e.field] {
@@ -81,7 +81,7 @@ func (f *findings) warnings(spec *v1alpha1.WebhookPolicySpec) (out []typecheck.W
 		if e.hint != "" {
 			text += ": " + e.hint
 		}
-		out = append(out, typecheck.Warning{Field: e.field, Text: text})
+		out = append(out, advice.Warning{Field: e.field, Text: text, Kind: advice.FailingRequest})
 	}
 	return append(out, f.others...)
 }
@@ -120,10 +120,10 @@ func terminated() *metav1.Time { return &metav1.Time{Time: time.Unix(1_000_000_0
 
 // Beside returns the warnings of a rehearsal without those about errors of expressions of which the
 // check of types has found the cause.
-func Beside(types, rehearsed []typecheck.Warning) (out []typecheck.Warning) {
+func Beside(types, rehearsed []advice.Warning) (out []advice.Warning) {
 	for _, w := range rehearsed {
-		known := slices.ContainsFunc(types, func(t typecheck.Warning) bool { return t.Field == w.Field })
-		if !known || !strings.Contains(w.Text, " can fail with ") {
+		known := slices.ContainsFunc(types, func(t advice.Warning) bool { return t.Field == w.Field })
+		if !known || w.Kind != advice.FailingRequest {
 			out = append(out, w)
 		}
 	}

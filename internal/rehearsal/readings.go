@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/typecheck"
 )
 
 // readings are what the expressions of a policy read, as far as names in them are constant.
@@ -289,7 +289,7 @@ func isFilter(c ast.ComprehensionExpr) bool {
 var quantity = regexp.MustCompile(`\.(limits|requests|capacity|allocatable|hard|overhead\.podFixed)\.[^.\[]+$`)
 
 // warnings warns about parts of expressions that never do what they say.
-func (r *readings) warnings() (out []typecheck.Warning) {
+func (r *readings) warnings() (out []advice.Warning) {
 	for i := range r.expressions {
 		e := &r.expressions[i]
 		if e.parsed == nil {
@@ -306,7 +306,7 @@ func (r *readings) warnings() (out []typecheck.Warning) {
 			}
 		}))
 		for _, text := range texts {
-			out = append(out, typecheck.Warning{Field: e.field, Text: text})
+			out = append(out, advice.Warning{Field: e.field, Text: text})
 		}
 	}
 	return out

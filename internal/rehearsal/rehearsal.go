@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/apiresources"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -49,7 +50,7 @@ func New(e policy.Engine) (*Rehearser, error) {
 
 // Result is what a rehearsal finds.
 type Result struct {
-	Warnings []typecheck.Warning
+	Warnings []advice.Warning
 	// Stopped is the limit that ended the rehearsal before its last request; empty if none did.
 	Stopped string
 	// Omitted says which requests were not part of the rehearsal, and why.

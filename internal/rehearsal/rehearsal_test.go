@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/kubernetes"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/validation"
@@ -171,9 +172,9 @@ func TestAdviceFitsIntoWarnings(t *testing.T) {
 			name = longer
 		}
 		for _, path := range d.paths {
-			warning := "spec.validations[999].expression: " + d.warning(path, []string{name, name, name})
-			if got := validation.Bounded([]string{warning}); got[0] != warning {
-				t.Errorf("a warning of %d bytes is cut to %q", len(warning), got[0])
+			w := advice.Warning{Field: "spec.validations[999].expression", Text: d.warning(path, []string{name, name, name})}
+			if got := validation.Bounded([]advice.Warning{w}); got[0] != w.String() {
+				t.Errorf("a warning of %d bytes is cut to %q", len(w.String()), got[0])
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/apiresources"
-	"github.com/ostiary/ostiary/internal/typecheck"
 )
 
 // satisfy returns labels that all of some selectors select; ok is false if there are none.
@@ -96,14 +96,14 @@ func selects(s *metav1.LabelSelector) bool {
 
 // unmatchedTargets warns about selectors and exclusions that match nothing, or that do not do what
 // their author expects.
-func unmatchedTargets(spec *v1alpha1.WebhookPolicySpec, targets []target) (out []typecheck.Warning) {
+func unmatchedTargets(spec *v1alpha1.WebhookPolicySpec, targets []target) (out []advice.Warning) {
 	m := spec.MatchConstraints
 	if m == nil {
 		return nil
 	}
 	at := field.NewPath("spec", "matchConstraints")
 	warn := func(at *field.Path, text string) {
-		out = append(out, typecheck.Warning{Field: at.String(), Text: text})
+		out = append(out, advice.Warning{Field: at.String(), Text: text})
 	}
 	if _, ok := satisfy(m.ObjectSelector); !ok {
 		warn(at.Child("objectSelector"),
@@ -137,14 +137,14 @@ func unmatchedTargets(spec *v1alpha1.WebhookPolicySpec, targets []target) (out [
 
 // unlabelled warns about an objectSelector for requests whose objects have no labels, and about a
 // namespaceSelector for objects without a namespace.
-func unlabelled(object, namespace *metav1.LabelSelector, targets []target) (out []typecheck.Warning) {
+func unlabelled(object, namespace *metav1.LabelSelector, targets []target) (out []advice.Warning) {
 	at := field.NewPath("spec", "matchConstraints")
 	if selector, err := metav1.LabelSelectorAsSelector(object); err == nil && selects(object) {
 		for i := range targets {
 			t := &targets[i]
 			lacks, metadata := lacksLabels(t)
 			if t.named && lacks && (!metadata || !selector.Matches(labels.Set{})) {
-				out = append(out, typecheck.Warning{Field: at.Child("objectSelector").String(), Text: fmt.Sprintf(
+				out = append(out, advice.Warning{Field: at.Child("objectSelector").String(), Text: fmt.Sprintf(
 					"requests for %q are of kind %s, which has no labels of the %s, so none matches: "+
 						"match it in a policy without objectSelector", t.name(), t.GroupVersionKind.Kind, t.resource)})
 			}
@@ -152,7 +152,7 @@ func unlabelled(object, namespace *metav1.LabelSelector, targets []target) (out 
 	}
 	scoped := func(t target) bool { return t.namespaced || t.resource == "namespaces" }
 	if selects(namespace) && len(targets) > 0 && !slices.ContainsFunc(targets, scoped) {
-		out = append(out, typecheck.Warning{Field: at.Child("namespaceSelector").String(), Text: fmt.Sprintf(
+		out = append(out, advice.Warning{Field: at.Child("namespaceSelector").String(), Text: fmt.Sprintf(
 			"%s are cluster-scoped, and a namespaceSelector does not restrict them: every one matches; remove it",
 			targets[0].name())})
 	}
@@ -175,7 +175,7 @@ func lacksLabels(t *target) (lacks, metadata bool) {
 // clusterScopedParams warns about params that are looked for in the namespace of requests that
 // have none.
 func clusterScopedParams(spec *v1alpha1.WebhookPolicySpec, targets []target,
-	served apiresources.Lists) (out []typecheck.Warning) {
+	served apiresources.Lists) (out []advice.Warning) {
 	kind := spec.ParamKind
 	if kind == nil || !isNamespaced(served, kind.APIVersion, kind.Kind) {
 		return nil
@@ -189,7 +189,7 @@ func clusterScopedParams(spec *v1alpha1.WebhookPolicySpec, targets []target,
 			continue
 		}
 		at := field.NewPath("spec", "bindings").Index(j).Child("paramRef")
-		out = append(out, typecheck.Warning{Field: at.String(), Text: fmt.Sprintf(
+		out = append(out, advice.Warning{Field: at.String(), Text: fmt.Sprintf(
 			"%s are cluster-scoped, so their requests have no namespace in which a %s could be found, "+
 				"and fail: set paramRef.namespace", targets[i].name(), kind.Kind)})
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 )
 
 // Kind is a kind with its schema.
@@ -31,14 +32,6 @@ type Kind struct {
 
 // known reports whether the schema is known.
 func (k Kind) known() bool { return k.Document != nil && k.Document.Has(k.GroupVersionKind) }
-
-// Warning is a problem of one expression.
-type Warning struct {
-	// Field is the path of the expression: spec.validations[0].expression.
-	Field string
-	// Text is the problem and, if there is one, a suggestion.
-	Text string
-}
 
 // Checker checks policies, one at a time. It is safe for concurrent use.
 type Checker struct {
@@ -84,7 +77,7 @@ func New() (*Checker, error) {
 // merges what it finds. A kind without a schema is not checked. Params is the kind of
 // the policy's params. When ctx ends, what has been found until then is returned. The
 // policy must compile.
-func (c *Checker) Check(ctx context.Context, p *v1alpha1.WebhookPolicy, kinds []Kind, params Kind) []Warning {
+func (c *Checker) Check(ctx context.Context, p *v1alpha1.WebhookPolicy, kinds []Kind, params Kind) []advice.Warning {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer func() { *c.types = resolver{} }() // do not keep the documents

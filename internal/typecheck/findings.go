@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/nearest"
 )
 
@@ -90,12 +91,12 @@ func (f *findings) describe(kind Kind) string {
 }
 
 // warnings are in the order of the expressions.
-func (f *findings) warnings(expressions []expression) []Warning {
-	var out []Warning
+func (f *findings) warnings(expressions []expression) []advice.Warning {
+	var out []advice.Warning
 	for _, e := range expressions {
 		for _, found := range f.all {
 			if found.field == e.field {
-				out = append(out, Warning{Field: found.field, Text: found.String()})
+				out = append(out, advice.Warning{Field: found.field, Text: found.String()})
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/cel-go/parser"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
@@ -30,7 +31,7 @@ const maxShown = 60
 
 // Versions returns the expressions of a policy whose result depends on the version of
 // Kubernetes. The engine is that of the cluster. The policy must compile.
-func (c *Checker) Versions(p *v1alpha1.WebhookPolicy, engine policy.Engine) []Warning {
+func (c *Checker) Versions(p *v1alpha1.WebhookPolicy, engine policy.Engine) []advice.Warning {
 	expressions := expressionsOf(&p.Spec)
 	if !slices.ContainsFunc(expressions, func(e expression) bool { return dependent.MatchString(e.text) }) {
 		return nil
@@ -39,7 +40,7 @@ func (c *Checker) Versions(p *v1alpha1.WebhookPolicy, engine policy.Engine) []Wa
 	defer c.mu.Unlock()
 	defer func() { *c.types = resolver{} }()
 	*c.types = resolver{object: node{name: objectType}, params: node{name: paramsType}, variables: map[string]*cel.Type{}}
-	var out []Warning
+	var out []advice.Warning
 	for i := range expressions {
 		e := &expressions[i]
 		checked, issues := c.env.Compile(e.text)
@@ -53,7 +54,7 @@ func (c *Checker) Versions(p *v1alpha1.WebhookPolicy, engine policy.Engine) []Wa
 			}
 		}
 		for _, text := range versionsOf(checked.NativeRep(), engine) {
-			out = append(out, Warning{Field: e.field, Text: text})
+			out = append(out, advice.Warning{Field: e.field, Text: text})
 		}
 	}
 	return out

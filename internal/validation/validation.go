@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -56,7 +57,7 @@ func Validate(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, backends egr
 }
 
 // Review returns the errors of a policy or, without errors, any number of warnings.
-func Review(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, facts ClusterInfo) (v Result, warnings []string) {
+func Review(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, facts ClusterInfo) (v Result, warnings []advice.Warning) {
 	if v = Validate(compiler, p, facts.Backends); len(v.Errors) > 0 {
 		return v, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -456,10 +457,10 @@ func TestReviewOfRatchet(t *testing.T) {
 			if len(v.Errors) > 0 {
 				t.Errorf("errors %v", v.Errors)
 			}
-			if diff := cmp.Diff(tt.want, warnings); diff != "" {
+			if diff := cmp.Diff(tt.want, advice.Texts(warnings)); diff != "" {
 				t.Errorf("warnings (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(warnings, Bounded(warnings)); diff != "" {
+			if diff := cmp.Diff(advice.Texts(warnings), Bounded(warnings)); diff != "" {
 				t.Errorf("API servers truncate the warnings (-want +got):\n%s", diff)
 			}
 		})
@@ -550,7 +551,7 @@ func TestDocumentedWarnings(t *testing.T) {
 	if len(v.Errors) > 0 {
 		t.Errorf("errors %v", v.Errors)
 	}
-	if diff := cmp.Diff(shown, "Warning: "+strings.Join(warnings, "\nWarning: ")+"\n"); diff != "" {
+	if diff := cmp.Diff(shown, "Warning: "+strings.Join(advice.Texts(warnings), "\nWarning: ")+"\n"); diff != "" {
 		t.Errorf("warnings (-documented +got):\n%s", diff)
 	}
 }

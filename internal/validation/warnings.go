@@ -2,12 +2,12 @@ package validation
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -25,7 +25,7 @@ func Warnings(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
 	return Bounded(warningsAbout(p, facts))
 }
 
-func warningsAbout(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
+func warningsAbout(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []advice.Warning {
 	var w warner
 	spec := field.NewPath("spec")
 	w.annotations(p)
@@ -42,16 +42,16 @@ func warningsAbout(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
 }
 
 // warner collects warnings.
-type warner struct{ warnings []string }
+type warner struct{ warnings []advice.Warning }
 
 func (w *warner) warn(at *field.Path, format string, args ...any) {
-	w.warnings = append(w.warnings, at.String()+": "+fmt.Sprintf(format, args...))
+	w.warnings = append(w.warnings, advice.Warning{Field: at.String(), Text: fmt.Sprintf(format, args...)})
 }
 
-// Bounded returns the first warnings, each on one line and truncated to the length that
-// API servers forward, and the number of omitted ones.
-func Bounded(warnings []string) []string {
-	out := slices.Clone(warnings)
+// Bounded returns the texts of the first warnings, each on one line and truncated to the length
+// that API servers forward, and the number of omitted ones.
+func Bounded(warnings []advice.Warning) []string {
+	out := advice.Texts(warnings)
 	if more := len(out) - maxWarnings; more > 0 {
 		out = append(out[:maxWarnings:maxWarnings], fmt.Sprintf("%d more warnings were left out", more))
 	}

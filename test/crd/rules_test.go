@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/validation"
 )
@@ -114,10 +115,11 @@ func newRules(t *testing.T) func(t *testing.T, fields string) (errs field.ErrorL
 			return nil, nil, err.Error()
 		}
 		v, warnings := validation.Review(compiler, p, validation.ClusterInfo{})
-		for i := range warnings {
-			warnings[i] = "warning: " + warnings[i]
+		texts := advice.Texts(warnings)
+		for i := range texts {
+			texts[i] = "warning: " + texts[i]
 		}
-		return v.Errors, warnings, ""
+		return v.Errors, texts, ""
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/apiresources"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/offline"
@@ -49,6 +49,8 @@ type Finding struct {
 	Line     int      `json:"line,omitempty"`
 	Column   int      `json:"column,omitempty"`
 	Message  string   `json:"message"`
+
+	kind advice.Kind
 }
 
 func compareFindings(a, b Finding) int {
@@ -148,24 +150,23 @@ func (l *linter) policy(ctx context.Context, p *offline.Policy) error {
 	if rejected || err != nil {
 		return err
 	}
-	for _, warning := range warnings {
-		field, text, _ := strings.Cut(warning, ": ")
-		l.add(p, Warning, ruleRisk, field, text)
+	for _, w := range warnings {
+		l.warn(p, ruleRisk, w)
 	}
 	found, err := l.types.check(ctx, p.WebhookPolicy, l.served)
 	for _, w := range found {
-		l.add(p, Warning, ruleTypes, w.Field, w.Text)
+		l.warn(p, ruleTypes, w)
 	}
 	if err != nil {
 		return err
 	}
 	rehearsed := l.rehearser.Rehearse(ctx, p.WebhookPolicy, l.cluster())
 	for _, w := range rehearsal.Beside(found, rehearsed.Warnings) {
-		l.add(p, Warning, ruleRehearsal, w.Field, w.Text)
+		l.warn(p, ruleRehearsal, w)
 	}
 	if rehearsed.Stopped != "" && ctx.Err() == nil {
-		l.add(p, Warning, ruleRehearsal, "spec.matchConstraints.resourceRules",
-			"not every kind of request was rehearsed, because "+rehearsed.Stopped)
+		text := "not every kind of request was rehearsed, because " + rehearsed.Stopped
+		l.warn(p, ruleRehearsal, advice.Warning{Field: "spec.matchConstraints.resourceRules", Text: text})
 	}
 	return nil
 }
@@ -180,7 +181,7 @@ func (l *linter) cluster() rehearsal.Cluster {
 
 // rejected adds the errors for which a policy cannot be applied. Without errors, it
 // returns warnings.
-func (l *linter) rejected(ctx context.Context, p *offline.Policy) (rejected bool, warnings []string, err error) {
+func (l *linter) rejected(ctx context.Context, p *offline.Policy) (rejected bool, warnings []advice.Warning, err error) {
 	errs, err := l.schema.check(ctx, p.Source.Raw)
 	if err != nil {
 		return false, nil, p.Source.Errorf("", "%v", err)
@@ -193,12 +194,17 @@ func (l *linter) rejected(ctx context.Context, p *offline.Policy) (rejected bool
 		errs = v.Errors
 	}
 	for _, e := range errs {
-		l.add(p, Error, rule, e.Field, e.ErrorBody())
+		l.add(p, Error, rule, advice.Warning{Field: e.Field, Text: e.ErrorBody()})
 	}
 	return len(errs) > 0, warnings, nil
 }
 
-func (l *linter) add(p *offline.Policy, s Severity, rule, field, message string) {
-	at := p.Source.At(field)
-	l.findings = append(l.findings, Finding{Severity: s, Rule: rule, Policy: p.Name, Field: field, File: at.File, Line: at.Line, Column: at.Column, Message: message})
+func (l *linter) warn(p *offline.Policy, rule string, w advice.Warning) { l.add(p, Warning, rule, w) }
+
+func (l *linter) add(p *offline.Policy, s Severity, rule string, w advice.Warning) {
+	at := p.Source.At(w.Field)
+	l.findings = append(l.findings, Finding{
+		Severity: s, Rule: rule, Policy: p.Name, Field: w.Field, File: at.File, Line: at.Line, Column: at.Column,
+		Message: w.Text, kind: w.Kind,
+	})
 }

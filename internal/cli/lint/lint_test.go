@@ -13,6 +13,7 @@ import (
 	apischema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/kubernetes"
 	"github.com/ostiary/ostiary/internal/load"
@@ -311,8 +312,9 @@ cases:
 			}
 			c := &command{Options: &output.Options{}}
 			c.Files = []string{"policies.yaml"}
+			found := []Finding{{Policy: "p", Message: denial, kind: advice.DeniesAll}, {Policy: "p", Message: another}}
 			var got []string
-			for _, f := range c.withoutRefuted(t.Context(), []Finding{{Policy: "p", Message: denial}, {Policy: "p", Message: another}}) {
+			for _, f := range c.withoutRefuted(t.Context(), found) {
 				got = append(got, f.Message)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {

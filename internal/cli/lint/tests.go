@@ -4,16 +4,16 @@ import (
 	"context"
 	"slices"
 
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/cli/policytest"
 	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/rehearsal"
 )
 
 // withoutRefuted removes the findings that a policy denies everything, if a case of a PolicyTest in
 // the same files passes and the policy allows its request. Tests that cannot be read refute nothing.
 func (c *command) withoutRefuted(ctx context.Context, findings []Finding) []Finding {
-	isDenial := func(f Finding) bool { return rehearsal.IsDenial(f.Message) }
+	isDenial := func(f Finding) bool { return f.kind == advice.DeniesAll }
 	files := slices.DeleteFunc(slices.Clone(c.Files), func(file string) bool { return file == "-" })
 	if !slices.ContainsFunc(findings, isDenial) || len(files) == 0 {
 		return findings

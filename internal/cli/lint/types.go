@@ -10,6 +10,7 @@ import (
 	apischema "k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/apiresources"
 	"github.com/ostiary/ostiary/internal/kubernetes"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -61,7 +62,7 @@ func documentOf(d *apiextensionsv1.CustomResourceDefinition, version string) (*t
 }
 
 // check returns the warnings about a policy that compiles.
-func (t *types) check(ctx context.Context, p *v1alpha1.WebhookPolicy, served apiresources.Lists) ([]typecheck.Warning, error) {
+func (t *types) check(ctx context.Context, p *v1alpha1.WebhookPolicy, served apiresources.Lists) ([]advice.Warning, error) {
 	matched, _ := typecheck.KindsOf(p, served)
 	kinds := make([]typecheck.Kind, len(matched))
 	for i, k := range matched {
