@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/offline"
@@ -37,7 +41,7 @@ func TestDenial(t *testing.T) {
 	}{
 		"the text alone":     {args: []string{"--denial", message}, want: head},
 		"with the policy":    {args: []string{"--denial", message, "-f", samples + "01-require-team-label.yaml"}, want: head + "  spec.validations[0]: "},
-		"no denial":          {args: []string{"--denial", "connection refused"}, wantErr: "the text has no denial of a WebhookPolicy"},
+		"no denial":          {args: []string{"--denial", "connection refused"}, wantErr: "the text has no denial or warning of a WebhookPolicy"},
 		"with another input": {args: []string{"--denial", message, "--object", "a.yaml"}, wantErr: "--denial explains a message"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,6 +51,67 @@ func TestDenial(t *testing.T) {
 			}
 			if (err == nil) != (tt.wantErr == "") || err != nil && !strings.HasPrefix(err.Error(), tt.wantErr) {
 				t.Errorf("error %v, want %q", err, tt.wantErr)
+			}
+		})
+	}
+}
+
+// TestValidationsOfDenial: the names of validations, the paths of pod templates, errors and warnings are
+// in messages too.
+func TestValidationsOfDenial(t *testing.T) {
+	const loop = "object.spec.containers.all(c,\n  c.image != 'a')"
+	spec := &v1alpha1.WebhookPolicySpec{
+		MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "c", Expression: "object.spec.x"}},
+		Validations: []v1alpha1.Validation{
+			{Name: "team", Expression: "has(object.metadata.labels.team)", Message: "add the label team"},
+			{Expression: "object.spec.replicas > 1", Message: "two replicas"},
+			{Expression: "object.spec.y", MessageExpression: "'no ' + string(object.spec.y)"},
+			{Expression: loop},
+			{Name: "team-size", Expression: "object.spec.z", MessageExpression: "'z'"},
+		},
+	}
+	const denied = "admission webhook \"v\" denied the request: WebhookPolicy 'p' denied request: "
+	const warned = "Warning: Validation failed for WebhookPolicy 'p' with binding 'b': "
+	validation := func(i int) []string { return []string{fmt.Sprintf("spec.validations[%d]", i)} }
+	noKey := func(expression string) string {
+		return denied + "expression '" + expression + "' resulted in error: no such key"
+	}
+	for name, tt := range map[string]struct {
+		text string
+		want []string
+	}{
+		"a name":                         {denied + "team: add the label team", validation(0)},
+		"a name and a template":          {denied + "team at spec.template: add the label team", validation(0)},
+		"a name and a computed message":  {denied + "team-size: z", validation(4)},
+		"no name":                        {denied + "two replicas", validation(1)},
+		"a template":                     {denied + "spec.template: two replicas", validation(1)},
+		"an error":                       {noKey("object.spec.y"), validation(2)},
+		"an error of several lines":      {noKey(loop), validation(3)},
+		"an expression of several lines": {denied + "failed expression: " + loop, validation(3)},
+		"an error of a match condition":  {noKey("object.spec.x"), []string{"spec.matchConditions[0]"}},
+		"a computed message":             {denied + "no 5", validation(2)},
+		"an error of a binding":          {denied + "failed to configure binding: no params found", nil},
+		"an error of a mutation":         {denied + "spec.mutations[0]: the result has no kind", nil},
+		"a warning":                      {warned + "two replicas (see https://a.b/c) (Deployment shop/web)", validation(1)},
+		"a warning with a name":          {warned + "team: add the label team (Deployment shop/web)", validation(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			denials := denialsIn(tt.text)
+			if len(denials) != 1 {
+				t.Fatalf("%d denials", len(denials))
+			}
+			d := denials[0]
+			d.add(spec)
+			var got []string
+			for _, v := range d.Validations {
+				got = append(got, v.Field)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("validations (-want +got):\n%s", diff)
+			}
+			isWarning := strings.HasPrefix(tt.text, "Warning")
+			if d.Warning != isWarning || (d.Object == "Deployment shop/web") != isWarning {
+				t.Errorf("warning %v about %q", d.Warning, d.Object)
 			}
 		})
 	}
