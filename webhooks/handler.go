@@ -77,7 +77,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	h.metrics.inFlight.Inc()
 	defer h.metrics.inFlight.Dec()
-	c := connections.Of(r)
+	c := connections.OfRequest(r)
 	c.Begin()
 	defer func() { c.End(h.clock.Now()) }()
 
@@ -109,7 +109,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, to endpoint, gr
 		h.bodies.stopReading(w)
 		return nil, leaseExpired(timeout)
 	}
-	c := connections.Of(r)
+	c := connections.OfRequest(r)
 	if c.IsExcess() {
 		h.bodies.stopReading(w)
 		return nil, shed(shedConnections, "too many connections", timeout)

@@ -33,9 +33,9 @@ type Native struct {
 	NewParams func() *params.Store
 }
 
-// natives watches native policies with their bindings, and compiles them. Its other methods
+// nativePolicies watches native policies with their bindings, and compiles them. Its other methods
 // belong to the goroutine that scans. They accept nil, without native policies.
-type natives struct {
+type nativePolicies struct {
 	compiler           func() *policy.Compiler
 	params             *params.Store
 	host               policy.Environment
@@ -53,9 +53,9 @@ type nativePolicy struct {
 	problem  string
 }
 
-// newNatives returns natives that watch until ctx ends.
-func newNatives(ctx context.Context, o *Native, client kubernetes.Interface, host policy.Environment) *natives {
-	n := &natives{compiler: o.Compiler, params: o.NewParams(), host: host}
+// newNativePolicies returns nativePolicies that watch until ctx ends.
+func newNativePolicies(ctx context.Context, o *Native, client kubernetes.Interface, host policy.Environment) *nativePolicies {
+	n := &nativePolicies{compiler: o.Compiler, params: o.NewParams(), host: host}
 	n.host.Params, n.host.ParamKinds = n.params, n.params
 	n.host.Panicked = nil // events are about WebhookPolicies
 	n.policies = admissioninformers.NewValidatingAdmissionPolicyInformer(client, 0, cache.Indexers{})
@@ -66,7 +66,7 @@ func newNatives(ctx context.Context, o *Native, client kubernetes.Interface, hos
 	return n
 }
 
-func (n *natives) watch(ctx context.Context, informer cache.SharedIndexInformer, resource string) {
+func (n *nativePolicies) watch(ctx context.Context, informer cache.SharedIndexInformer, resource string) {
 	changed := func(any) { n.listeners.Notify() }
 	// These fail only for an informer that runs.
 	_ = informer.SetTransform(withoutManagedFields)
@@ -92,20 +92,20 @@ func withoutManagedFields(o any) (any, error) {
 }
 
 // subscriptions returns what changes the native policies or their params.
-func (n *natives) subscriptions() []func(context.Context) <-chan struct{} {
+func (n *nativePolicies) subscriptions() []func(context.Context) <-chan struct{} {
 	if n == nil {
 		return nil
 	}
 	return []func(context.Context) <-chan struct{}{n.listeners.Subscribe, n.params.Subscribe}
 }
 
-func (n *natives) synced() bool { return n.policies.HasSynced() && n.bindings.HasSynced() }
+func (n *nativePolicies) synced() bool { return n.policies.HasSynced() && n.bindings.HasSynced() }
 
 // ready reports whether the native policies are known, or why not.
-func (n *natives) ready() bool { return n == nil || n.synced() || n.failure.Load() != nil }
+func (n *nativePolicies) ready() bool { return n == nil || n.synced() || n.failure.Load() != nil }
 
 // plan adds the native policies that have a binding.
-func (n *natives) plan(p *planner) {
+func (n *nativePolicies) plan(p *planner) {
 	if n == nil {
 		return
 	}
@@ -132,7 +132,7 @@ func (n *natives) plan(p *planner) {
 }
 
 // compile compiles what has changed.
-func (n *natives) compile() {
+func (n *nativePolicies) compile() {
 	bindings := map[string][]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
 	for _, o := range n.bindings.GetStore().List() {
 		if b, ok := o.(*admissionregistrationv1.ValidatingAdmissionPolicyBinding); ok {

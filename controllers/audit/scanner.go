@@ -110,9 +110,9 @@ type Scanner struct {
 	lookedUp time.Time // of the goroutine that publishes
 
 	// Of the goroutine that runs.
-	watches map[schema.GroupVersionResource]resourceWatch
-	pages   map[schema.GroupVersionResource]int64 // objects in a page, if they are fewer
-	natives *natives
+	watches        map[schema.GroupVersionResource]resourceWatch
+	pages          map[schema.GroupVersionResource]int64 // objects in a page, if they are fewer
+	nativePolicies *nativePolicies
 }
 
 // New returns a Scanner that reads with the permissions of the ServiceAccount
@@ -175,11 +175,11 @@ func (s *Scanner) Run(ctx context.Context) error {
 		s.metrics.reset()
 		s.stopWatches(nil)
 	}()
-	if s.natives = nil; s.options.Native != nil {
-		s.natives = newNatives(ctx, s.options.Native, s.client, s.host)
+	if s.nativePolicies = nil; s.options.Native != nil {
+		s.nativePolicies = newNativePolicies(ctx, s.options.Native, s.client, s.host)
 	}
 	sources := []func(context.Context) <-chan struct{}{s.options.Store.Subscribe, s.options.Params.Subscribe, s.options.Resources.Subscribe}
-	changes := events.Merge(ctx, append(sources, s.natives.subscriptions()...)...)
+	changes := events.Merge(ctx, append(sources, s.nativePolicies.subscriptions()...)...)
 	published := make(chan struct{})
 	go func() {
 		defer close(published)
@@ -280,7 +280,7 @@ func (s *Scanner) servesReports(now time.Time) bool {
 func (s *Scanner) plan() (resources plan, problems map[string]results.Problem, isKnown bool) {
 	p := &planner{api: s.options.Resources.Served(), resources: plan{}, problems: map[string]results.Problem{}}
 	state := s.options.Store.State()
-	if state == nil || p.api == nil || !s.natives.ready() {
+	if state == nil || p.api == nil || !s.nativePolicies.ready() {
 		return nil, nil, false
 	}
 	for _, e := range state.Entries {
@@ -294,7 +294,7 @@ func (s *Scanner) plan() (resources plan, problems map[string]results.Problem, i
 		}
 		p.add(target{name: of.Name, policy: of, version: versionOfTarget(compiled, s.options.Params, of), exempt: s.exempt, host: &s.host})
 	}
-	s.natives.plan(p)
+	s.nativePolicies.plan(p)
 	return p.resources, p.problems, true
 }
 

@@ -111,7 +111,7 @@ func New(o Options) *Access {
 func (a *Access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refused := a.check(r)
 	if refused == nil {
-		connections.Of(r).Prove()
+		connections.OfRequest(r).Prove()
 		a.options.Next.ServeHTTP(w, r)
 		return
 	}

@@ -101,7 +101,7 @@ func describeNotFound(kind string, ref *admissionregistrationv1.ParamRef) string
 	case ref.Name != "":
 		return fmt.Sprintf("%s %s does not exist", kind, ref.Name)
 	}
-	return fmt.Sprintf("no %s %smatches the selector %q", kind, in(ref.Namespace), metav1.FormatLabelSelector(ref.Selector))
+	return fmt.Sprintf("no %s %smatches the selector %q", kind, inNamespace(ref.Namespace), metav1.FormatLabelSelector(ref.Selector))
 }
 
 // describeAbsent begins a sentence. It is empty if the object exists, or if that is not
@@ -128,7 +128,7 @@ func describeAbsent(ctx context.Context, client dynamic.NamespaceableResourceInt
 	return describeNotFound(kind, ref) + ": until one"
 }
 
-func in(namespace string) string {
+func inNamespace(namespace string) string {
 	if namespace == "" {
 		return ""
 	}

@@ -95,8 +95,8 @@ func (u *unmatchedRules) prune() {
 	u.pruneAt = 2*len(u.known) + minPrune
 }
 
-// advice lists the rules that match no request and the problems of types.
-func advice(rules unmatched, found *admissionregistrationv1.TypeChecking) []string {
+// warningsOf lists the rules that match no request and the problems of types.
+func warningsOf(rules unmatched, found *admissionregistrationv1.TypeChecking) []string {
 	out := rules.warnings
 	if found != nil {
 		for _, w := range found.ExpressionWarnings {

@@ -93,10 +93,10 @@ func TestAdvice(t *testing.T) {
 			{FieldRef: "b", Warning: "2"}, {FieldRef: "c", Warning: "3"},
 		},
 	}
-	if diff := cmp.Diff([]string{"a: 1", "b: 2", "c: 3"}, advice(rules, found)); diff != "" {
+	if diff := cmp.Diff([]string{"a: 1", "b: 2", "c: 3"}, warningsOf(rules, found)); diff != "" {
 		t.Errorf("advice (-want +got):\n%s", diff)
 	}
-	if got := advice(unmatched{}, nil); got != nil {
+	if got := warningsOf(unmatched{}, nil); got != nil {
 		t.Errorf("advice without warnings: %q", got)
 	}
 }

@@ -108,10 +108,10 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, now me
 	}
 	status.Conditions = append([]metav1.Condition(nil), p.Status.Conditions...)
 	for _, c := range conditions(p, &o, status.Webhooks) {
-		set(&status.Conditions, c, p.Generation, now)
+		setCondition(&status.Conditions, c, p.Generation, now)
 	}
-	set(&status.Conditions, auditedCondition(p, &o, in.audits, status.Audit), p.Generation, now)
-	set(&status.Conditions, rehearsedCondition(p, in.rehearsed, status.Audit), p.Generation, now)
+	setCondition(&status.Conditions, auditedCondition(p, &o, in.audits, status.Audit), p.Generation, now)
+	setCondition(&status.Conditions, rehearsedCondition(p, in.rehearsed, status.Audit), p.Generation, now)
 	return status
 }
 
@@ -120,7 +120,7 @@ func gather(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs) (observ
 	o, refs := observeLoaded(p, state)
 	o.missing, o.waitReason, o.reachable, o.caReady = in.missing, in.waitReason, in.reachable, in.caReady
 	o.certificateProblem, o.absentParams = in.certificateProblem, in.absentParams
-	o.rules, o.advice = in.rules, advice(in.rules, in.types)
+	o.rules, o.advice = in.rules, warningsOf(in.rules, in.types)
 	o.propagating = o.registered && in.propagating
 	if state != nil {
 		o.conflict = in.conflict(p.Name, state.Plan)
@@ -375,8 +375,8 @@ func enforcedMessage(p *v1alpha1.WebhookPolicy) string {
 	}
 }
 
-// set sets a condition in the list, or removes it if it has no status.
-func set(list *[]metav1.Condition, c metav1.Condition, generation int64, now metav1.Time) {
+// setCondition sets a condition in the list, or removes it if it has no status.
+func setCondition(list *[]metav1.Condition, c metav1.Condition, generation int64, now metav1.Time) {
 	if c.Status == "" {
 		meta.RemoveStatusCondition(list, c.Type)
 		return

@@ -241,7 +241,7 @@ func TestConditions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var list []metav1.Condition
 			for _, c := range conditions(newPolicy(), &tc.observed, refs) {
-				set(&list, c, 3, now)
+				setCondition(&list, c, 3, now)
 			}
 			var got []string
 			for _, c := range list {
@@ -270,7 +270,7 @@ func TestObserveRemovesReconciling(t *testing.T) {
 	p := newPolicy()
 	p.Status = observe(p, nil, inputs{}, earlier)
 	for _, c := range conditions(p, &observation{loaded: true, accepted: true, planned: true, registered: true}, nil) {
-		set(&p.Status.Conditions, c, 3, now)
+		setCondition(&p.Status.Conditions, c, 3, now)
 	}
 	for _, c := range p.Status.Conditions {
 		if c.Type == v1alpha1.ConditionReconciling {
@@ -363,7 +363,7 @@ func TestEnforcedMessage(t *testing.T) {
 
 func TestMessagesAreBounded(t *testing.T) {
 	var list []metav1.Condition
-	set(&list, metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "R", Message: strings.Repeat("é", maxMessage)}, 1, now)
+	setCondition(&list, metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "R", Message: strings.Repeat("é", maxMessage)}, 1, now)
 	if got := len(list[0].Message); got > 32<<10 {
 		t.Errorf("a message of %d bytes, which the API server refuses", got)
 	}

@@ -106,7 +106,7 @@ func objectFrom(t testing.TB, text string) *Object {
 	return o
 }
 
-func on(rules, selector string) string { return strings.Replace(rules, "%s", selector, 1) }
+func rulesWith(rules, selector string) string { return strings.Replace(rules, "%s", selector, 1) }
 
 func TestEvaluate(t *testing.T) {
 	violates := func(d policy.Decision, binding string) policy.Audited {
@@ -121,93 +121,93 @@ func TestEvaluate(t *testing.T) {
 		spec, object string
 		want         policy.Audited
 	}{
-		"denied": {spec: on(onConfigMaps, "") + requiresTeam, object: configMap, want: violates(policy.DecisionDeny, "")},
+		"denied": {spec: rulesWith(onConfigMaps, "") + requiresTeam, object: configMap, want: violates(policy.DecisionDeny, "")},
 		"warned": {
-			spec:   on(onConfigMaps, "") + requiresTeam + "bindings: [{name: b, validationActions: [Warn]}]",
+			spec:   rulesWith(onConfigMaps, "") + requiresTeam + "bindings: [{name: b, validationActions: [Warn]}]",
 			object: configMap,
 			want:   violates(policy.DecisionWarn, "b"),
 		},
 		"audited": {
-			spec:   on(onConfigMaps, "") + requiresTeam + "bindings: [{name: b, validationActions: [Audit]}]",
+			spec:   rulesWith(onConfigMaps, "") + requiresTeam + "bindings: [{name: b, validationActions: [Audit]}]",
 			object: configMap,
 			want:   violates(policy.DecisionAudit, "b"),
 		},
 		"ratcheted": {
-			spec:   on(onConfigMaps, "") + requiresTeam + "ratchet: true",
+			spec:   rulesWith(onConfigMaps, "") + requiresTeam + "ratchet: true",
 			object: configMap,
 			want:   violates(policy.DecisionRatchet, ""),
 		},
 		"allowed": {
-			spec:   on(onConfigMaps, "") + requiresTeam,
+			spec:   rulesWith(onConfigMaps, "") + requiresTeam,
 			object: strings.Replace(configMap, "app:", "team:", 1),
 			want:   policy.Audited{Decision: policy.DecisionAllow},
 		},
-		"another resource": {spec: on(onConfigMaps, "") + requiresTeam, object: deployment, want: unmatched},
+		"another resource": {spec: rulesWith(onConfigMaps, "") + requiresTeam, object: deployment, want: unmatched},
 		"an exempt namespace": {
-			spec:   on(onConfigMaps, "") + requiresTeam,
+			spec:   rulesWith(onConfigMaps, "") + requiresTeam,
 			object: strings.Replace(configMap, "shop", "exempt", 1),
 			want:   unmatched,
 		},
 		"Kubernetes' own namespace": {
-			spec:   on(onConfigMaps, "") + requiresTeam,
+			spec:   rulesWith(onConfigMaps, "") + requiresTeam,
 			object: strings.Replace(configMap, "shop", "kube-system", 1),
 			want:   unmatched,
 		},
 		"an exempt Namespace": {
-			spec:   strings.Replace(on(onConfigMaps, ""), "configmaps", "namespaces", 1) + requiresTeam,
+			spec:   strings.Replace(rulesWith(onConfigMaps, ""), "configmaps", "namespaces", 1) + requiresTeam,
 			object: "{apiVersion: v1, kind: Namespace, metadata: {name: exempt}}",
 			want:   unmatched,
 		},
 		"a guarded resource": {
-			spec:   strings.NewReplacer("configmaps", "'*'", "''", "'*'").Replace(on(onConfigMaps, "")) + requiresTeam,
+			spec:   strings.NewReplacer("configmaps", "'*'", "''", "'*'").Replace(rulesWith(onConfigMaps, "")) + requiresTeam,
 			object: "{apiVersion: v1, kind: Event, metadata: {name: e, namespace: shop}}",
 			want:   unmatched,
 		},
 		"another namespace label": {
-			spec:   on(onConfigMaps, "namespaceSelector: {matchLabels: {team: b}},") + requiresTeam,
+			spec:   rulesWith(onConfigMaps, "namespaceSelector: {matchLabels: {team: b}},") + requiresTeam,
 			object: configMap,
 			want:   unmatched,
 		},
 		"the namespace label": {
-			spec:   on(onConfigMaps, "namespaceSelector: {matchLabels: {team: a}},") + requiresTeam,
+			spec:   rulesWith(onConfigMaps, "namespaceSelector: {matchLabels: {team: a}},") + requiresTeam,
 			object: configMap,
 			want:   violates(policy.DecisionDeny, ""),
 		},
 		"another object label": {
-			spec:   on(onConfigMaps, "objectSelector: {matchLabels: {app: db}},") + requiresTeam,
+			spec:   rulesWith(onConfigMaps, "objectSelector: {matchLabels: {app: db}},") + requiresTeam,
 			object: configMap,
 			want:   unmatched,
 		},
 		"the object label": {
-			spec:   on(onConfigMaps, "objectSelector: {matchLabels: {app: web}},") + requiresTeam,
+			spec:   rulesWith(onConfigMaps, "objectSelector: {matchLabels: {app: web}},") + requiresTeam,
 			object: configMap,
 			want:   violates(policy.DecisionDeny, ""),
 		},
 		"a binding that matches not": {
-			spec: on(onConfigMaps, "") + requiresTeam +
+			spec: rulesWith(onConfigMaps, "") + requiresTeam +
 				"bindings: [{name: b, matchResources: {objectSelector: {matchLabels: {app: db}}}}]",
 			object: configMap,
 			want:   unmatched,
 		},
 		"a match condition": {
-			spec:   on(onConfigMaps, "") + requiresTeam + "matchConditions: [{name: m, expression: 'object.data.a == \"c\"'}]",
+			spec:   rulesWith(onConfigMaps, "") + requiresTeam + "matchConditions: [{name: m, expression: 'object.data.a == \"c\"'}]",
 			object: configMap,
 			want:   policy.Audited{Decision: policy.DecisionSkip},
 		},
 		"the namespace": {
-			spec:   on(onConfigMaps, "") + "validations: [{expression: 'namespaceObject.metadata.labels.team == \"a\"'}]",
+			spec:   rulesWith(onConfigMaps, "") + "validations: [{expression: 'namespaceObject.metadata.labels.team == \"a\"'}]",
 			object: configMap,
 			want:   policy.Audited{Decision: policy.DecisionAllow},
 		},
 		"params": {
-			spec: on(onConfigMaps, "") +
+			spec: rulesWith(onConfigMaps, "") +
 				"paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings: [{name: b, validationActions: [Deny], paramRef: {name: " +
 				"l, parameterNotFoundAction: Deny}}]\nvalidations: [{expression: 'params.data.limit == \"2\"'}]",
 			object: configMap,
 			want:   policy.Audited{Decision: policy.DecisionAllow},
 		},
 		"a template": {
-			spec: on(onPods, "") + "podTemplates: {validationActions: [Warn]}\n" +
+			spec: rulesWith(onPods, "") + "podTemplates: {validationActions: [Warn]}\n" +
 				"validations: [{expression: '!object.spec.containers.exists(c, c.image.endsWith(\":latest\"))', message: latest}]",
 			object: deployment,
 			want: policy.Audited{
@@ -217,7 +217,7 @@ func TestEvaluate(t *testing.T) {
 			},
 		},
 		"a template that matches not": {
-			spec: on(onPods, "objectSelector: {matchLabels: {app: db}},") +
+			spec: rulesWith(onPods, "objectSelector: {matchLabels: {app: db}},") +
 				"podTemplates: {}\nvalidations: [{expression: 'false'}]",
 			object: deployment,
 			want:   unmatched,
@@ -252,7 +252,7 @@ func TestEvaluateAnew(t *testing.T) {
 		widget    = `{apiVersion: example.com/v1, kind: Widget, metadata: {name: w, namespace: shop}, spec: {}, status: {ready: true}}`
 		onWidgets = `matchConstraints: {resourceRules: [{apiGroups: [example.com], apiVersions: [v1], operations: ['*'], resources: [widgets]}]}`
 	)
-	allOnPods := strings.Replace(on(onPods, ""), "[CREATE]", "[CREATE, UPDATE]", 1)
+	allOnPods := strings.Replace(rulesWith(onPods, ""), "[CREATE]", "[CREATE, UPDATE]", 1)
 	saying := func(rules, expression string) string {
 		return rules + "\nvalidations: [{expression: '" + strings.ReplaceAll(expression, "'", "''") + "'}]"
 	}
@@ -265,14 +265,14 @@ func TestEvaluateAnew(t *testing.T) {
 		want          policy.Decision
 		wantOperation string
 	}{
-		"only new Pods": {spec: saying(on(onPods, ""), latest), want: policy.DecisionDeny, wantOperation: "CREATE"},
+		"only new Pods": {spec: saying(rulesWith(onPods, ""), latest), want: policy.DecisionDeny, wantOperation: "CREATE"},
 		"only new Pods that pass": {
-			spec:          saying(on(onPods, ""), "true"),
+			spec:          saying(rulesWith(onPods, ""), "true"),
 			want:          policy.DecisionAllow,
 			wantOperation: "CREATE",
 		},
 		"only changed Pods": {
-			spec:          saying(strings.Replace(on(onPods, ""), "CREATE", "UPDATE", 1), latest),
+			spec:          saying(strings.Replace(rulesWith(onPods, ""), "CREATE", "UPDATE", 1), latest),
 			want:          policy.DecisionDeny,
 			wantOperation: "UPDATE",
 		},
@@ -300,7 +300,7 @@ func TestEvaluateAnew(t *testing.T) {
 			wantOperation: "UPDATE",
 		},
 		"the node of only new Pods": {
-			spec:          saying(on(onPods, ""), `has(object.spec.nodeName)`),
+			spec:          saying(rulesWith(onPods, ""), `has(object.spec.nodeName)`),
 			want:          policy.DecisionAllow,
 			wantOperation: "CREATE",
 		},
@@ -318,7 +318,7 @@ func TestEvaluateAnew(t *testing.T) {
 		},
 		"ephemeral containers": {
 			spec: "matchConditions: [{name: m, expression: 'has(object.spec.ephemeralContainers)'}]\n" +
-				saying(on(onPods, ""), latest),
+				saying(rulesWith(onPods, ""), latest),
 			want:          policy.DecisionSkip,
 			wantOperation: "CREATE",
 		},
@@ -327,7 +327,7 @@ func TestEvaluateAnew(t *testing.T) {
 				`(object.spec.containers + object.spec.?ephemeralContainers.orValue([])).all(c, !c.image.endsWith(":latest"))`),
 			want: policy.DecisionDeny, wantOperation: "CREATE",
 		},
-		"metadata and status": {spec: saying(on(onPods, ""), asNew), want: policy.DecisionAllow, wantOperation: "CREATE"},
+		"metadata and status": {spec: saying(rulesWith(onPods, ""), asNew), want: policy.DecisionAllow, wantOperation: "CREATE"},
 		"a ratchet": {
 			spec:          "ratchet: true\n" + saying(allOnPods, latest),
 			want:          policy.DecisionRatchet,
@@ -340,7 +340,7 @@ func TestEvaluateAnew(t *testing.T) {
 			wantOperation: "UPDATE",
 		},
 		"a template, only new Pods": {
-			spec:          "podTemplates: {}\n" + saying(on(onPods, ""), latest),
+			spec:          "podTemplates: {}\n" + saying(rulesWith(onPods, ""), latest),
 			object:        deployment,
 			want:          policy.DecisionDeny,
 			wantOperation: "UPDATE",
@@ -411,17 +411,17 @@ func storedFrom(t *testing.T, text string) *Object {
 func TestStoredObject(t *testing.T) {
 	var evaluators []*Evaluator
 	for _, spec := range []string{
-		on(onConfigMaps, "") + requiresTeam,
-		on(onConfigMaps, "objectSelector: {matchLabels: {app: web}},") + "validations: [{expression: 'object.data.a == \"b\"'}]",
-		on(onConfigMaps, "") + "validations: [{expression: 'object.data.missing == \"\"'}]",
-		on(onConfigMaps, "") + "validations: [{expression: 'object.data.size() == oldObject.data.size() && object.data.size() < 2'}]",
-		on(onConfigMaps, "") + "validations: [{expression: 'object == null || object.metadata.size() == 2'}]",
-		on(onPods, "") + "podTemplates: {}\nvalidations: [{expression: '!object.spec.containers.exists(c, " +
+		rulesWith(onConfigMaps, "") + requiresTeam,
+		rulesWith(onConfigMaps, "objectSelector: {matchLabels: {app: web}},") + "validations: [{expression: 'object.data.a == \"b\"'}]",
+		rulesWith(onConfigMaps, "") + "validations: [{expression: 'object.data.missing == \"\"'}]",
+		rulesWith(onConfigMaps, "") + "validations: [{expression: 'object.data.size() == oldObject.data.size() && object.data.size() < 2'}]",
+		rulesWith(onConfigMaps, "") + "validations: [{expression: 'object == null || object.metadata.size() == 2'}]",
+		rulesWith(onPods, "") + "podTemplates: {}\nvalidations: [{expression: '!object.spec.containers.exists(c, " +
 			"c.image.endsWith(\":latest\"))', message: latest}]",
-		on(onPods, "") + "podTemplates: {}\nvalidations: [{expression: 'object.metadata.labels.app == \"db\"'}]",
-		on(onConfigMaps, "") + "validations: [{expression: 'object.data.a == \"b\" && object.immutable'}]",
-		on(onConfigMaps, "") + "validations: [{expression: 'object.immutable == true'}]",
-		on(onConfigMaps, "") + "validations: [{expression: 'oldObject != null || object.data.a != \"b\"'}]",
+		rulesWith(onPods, "") + "podTemplates: {}\nvalidations: [{expression: 'object.metadata.labels.app == \"db\"'}]",
+		rulesWith(onConfigMaps, "") + "validations: [{expression: 'object.data.a == \"b\" && object.immutable'}]",
+		rulesWith(onConfigMaps, "") + "validations: [{expression: 'object.immutable == true'}]",
+		rulesWith(onConfigMaps, "") + "validations: [{expression: 'oldObject != null || object.data.a != \"b\"'}]",
 	} {
 		p := policyFrom(t, spec)
 		compiled, errs := policy.NewCompiler().Compile(p)
@@ -498,7 +498,7 @@ func TestErrors(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := policyFrom(t, on(onConfigMaps, "")+tc.spec)
+			p := policyFrom(t, rulesWith(onConfigMaps, "")+tc.spec)
 			compiled, errs := policy.NewCompiler().Compile(p)
 			if len(errs) > 0 {
 				t.Fatal(errs.ToAggregate())

@@ -27,44 +27,44 @@ func TestNativePolicies(t *testing.T) {
 		want                   policy.Audited
 	}{
 		"denied": {
-			spec:     on(onConfigMaps, "") + noTeam,
+			spec:     rulesWith(onConfigMaps, "") + noTeam,
 			bindings: "[{metadata: {name: b}, spec: {validationActions: [Deny]}}]",
 			object:   configMap,
 			want:     violates(policy.DecisionDeny, "b"),
 		},
 		"audited": {
-			spec:     on(onConfigMaps, "") + noTeam,
+			spec:     rulesWith(onConfigMaps, "") + noTeam,
 			bindings: "[{metadata: {name: b}, spec: {validationActions: [Audit]}}]",
 			object:   configMap,
 			want:     violates(policy.DecisionAudit, "b"),
 		},
 		"a binding for others": {
-			spec:     on(onConfigMaps, "") + noTeam,
+			spec:     rulesWith(onConfigMaps, "") + noTeam,
 			bindings: "[{metadata: {name: b}, spec: {validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {team: b}}}}}]",
 			object:   configMap,
 			want:     policy.Audited{Decision: policy.DecisionUnmatched},
 		},
 		"Kubernetes' own objects": {
-			spec:     on(onConfigMaps, "") + noTeam,
+			spec:     rulesWith(onConfigMaps, "") + noTeam,
 			bindings: "[{metadata: {name: b}, spec: {validationActions: [Deny]}}]",
 			object:   strings.Replace(configMap, "shop", "kube-system", 1),
 			want:     violates(policy.DecisionDeny, "b"),
 		},
 		"what policies leave out": {
-			spec:     on(onLeases, "") + noTeam,
+			spec:     rulesWith(onLeases, "") + noTeam,
 			bindings: "[{metadata: {name: b}, spec: {validationActions: [Warn]}}]",
 			object:   lease,
 			want:     violates(policy.DecisionWarn, "b"),
 		},
 		"params": {
-			spec: on(onConfigMaps, "") +
+			spec: rulesWith(onConfigMaps, "") +
 				"paramKind: {apiVersion: v1, kind: ConfigMap}\nvalidations: [{expression: 'params.data.limit == \"3\"', message: no team}]",
 			bindings: "[{metadata: {name: b}, spec: {validationActions: [Deny], paramRef: {name: l, parameterNotFoundAction: Deny}}}]",
 			object:   configMap,
 			want:     violates(policy.DecisionDeny, "b"),
 		},
 		"variables and conditions": {
-			spec: on(onConfigMaps, "") +
+			spec: rulesWith(onConfigMaps, "") +
 				"matchConditions: [{name: m, expression: 'object.data.a == \"b\"'}]\n" +
 				"variables: [{name: v, expression: 'object.data.a'}]\nvalidations: [{expression: 'variables.v == \"b\"'}]",
 			bindings: "[{metadata: {name: b}, spec: {validationActions: [Deny]}}]",

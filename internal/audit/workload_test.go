@@ -18,7 +18,7 @@ func TestWorkload(t *testing.T) {
 		job   = "{apiVersion: batch/v1, kind: Job, metadata: {name: once, namespace: shop}," +
 			" spec: {template: {spec: {containers: [{name: c, image: 'i:latest'}]}}}, status: {conditions: [{type: %s, status: 'True'}]}}"
 	)
-	onAll := strings.Replace(on(onPods, ""), "[CREATE]", "[CREATE, UPDATE]", 1)
+	onAll := strings.Replace(rulesWith(onPods, ""), "[CREATE]", "[CREATE, UPDATE]", 1)
 	ownedBy := func(kind string) string {
 		return strings.Replace(pod, "%s", strings.Replace(owner, "%s", kind, 1), 1)
 	}
@@ -34,7 +34,7 @@ func TestWorkload(t *testing.T) {
 		"of a Job":             {spec: onAll + latest, object: ownedBy("Job"), want: "Job shop/web-5d8"},
 		"of a Job, finished":   {spec: onAll + latest, object: strings.Replace(ownedBy("Job"), "Running", "Succeeded", 1)},
 		"without a controller": {spec: onAll + latest, object: strings.Replace(pod, "%s", "", 1)},
-		"only new Pods":        {spec: on(onPods, "") + latest, object: ownedBy("ReplicaSet"), want: "Deployment shop/web"},
+		"only new Pods":        {spec: rulesWith(onPods, "") + latest, object: ownedBy("ReplicaSet"), want: "Deployment shop/web"},
 		"only changed Pods":    {spec: strings.Replace(onAll, "CREATE, ", "", 1) + latest, object: ownedBy("ReplicaSet")},
 		"new and changed Pods": {spec: onAll + guarded, object: ownedBy("ReplicaSet"), want: "Deployment shop/web"},
 		"ratcheting": {

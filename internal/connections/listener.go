@@ -155,8 +155,8 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// Of returns the connection of a request, and nil without a Listener.
-func Of(r *http.Request) *Conn {
+// OfRequest returns the connection of a request, and nil without a Listener.
+func OfRequest(r *http.Request) *Conn {
 	c, _ := r.Context().Value(connKey{}).(*Conn)
 	return c
 }

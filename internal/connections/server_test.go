@@ -206,7 +206,7 @@ func TestErrorLogIsBounded(t *testing.T) {
 // TestOf checks that handlers find the connection of a request, and none without a listener.
 func TestOf(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
-	c := Of(r)
+	c := OfRequest(r)
 	c.Begin()
 	c.Prove()
 	c.End(time.Now())
@@ -216,7 +216,7 @@ func TestOf(t *testing.T) {
 	_, server := net.Pipe()
 	l := NewListener(nil, newSet(1), Options{})
 	want := l.newConn(server)
-	if got := Of(r.WithContext(withConn(context.Background(), l.served(want)))); got != want {
+	if got := OfRequest(r.WithContext(withConn(context.Background(), l.served(want)))); got != want {
 		t.Errorf("connection %p, want %p", got, want)
 	}
 }

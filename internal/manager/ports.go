@@ -68,7 +68,7 @@ func (p port) server(ctx context.Context, log logr.Logger) (*manager.Server, err
 // whileWithinLimit answers requests on connections beyond the limit with 503.
 func whileWithinLimit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := connections.Of(r)
+		c := connections.OfRequest(r)
 		if c.IsExcess() {
 			w.Header().Set("Connection", "close")
 			w.Header().Set("Retry-After", "1")

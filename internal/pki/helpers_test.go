@@ -19,13 +19,13 @@ var (
 func config() Config { return Config{}.WithDefaults() }
 
 // at is a time that all clocks agree on.
-func at(now time.Time) Clocks { return Clocks{Local: now, Server: now} }
+func clocksAt(now time.Time) Clocks { return Clocks{Local: now, Server: now} }
 
 // steadyObserved is an observation in which the stored state has reached every
 // replica and configuration.
 func steadyObserved(s State, now time.Time) Observed {
 	return Observed{
-		Clocks:    at(now),
+		Clocks:    clocksAt(now),
 		Published: Publication{Roots: s.Serving.Bundle.roots, Epoch: s.Serving.TrustEpoch, Current: true},
 		Replicas:  []Replica{{Name: "a", Epoch: s.Serving.Epoch}},
 	}
@@ -40,7 +40,7 @@ func steadyObservedFor(s State, now time.Time, published time.Duration) Observed
 
 func mustCA(t *testing.T, n Names, now time.Time) Pair {
 	t.Helper()
-	ca, err := newCA(n, config(), at(now), rand.Reader)
+	ca, err := newCA(n, config(), clocksAt(now), rand.Reader)
 	if err != nil {
 		t.Fatalf("creating a CA: %v", err)
 	}
@@ -49,7 +49,7 @@ func mustCA(t *testing.T, n Names, now time.Time) Pair {
 
 func mustLeaf(t *testing.T, ca Pair, n Names, now time.Time) Pair {
 	t.Helper()
-	leaf, err := newLeaf(Authority{Pair: ca}, n, config(), at(now), rand.Reader)
+	leaf, err := newLeaf(Authority{Pair: ca}, n, config(), clocksAt(now), rand.Reader)
 	if err != nil {
 		t.Fatalf("issuing a leaf: %v", err)
 	}

@@ -78,7 +78,7 @@ func TestRandomSourceFails(t *testing.T) {
 		"only zeros": bytes.NewReader(make([]byte, 64)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := newCA(names, config(), at(epoch0), random); err == nil {
+			if _, err := newCA(names, config(), clocksAt(epoch0), random); err == nil {
 				t.Error("a CA was made")
 			}
 		})
@@ -87,7 +87,7 @@ func TestRandomSourceFails(t *testing.T) {
 
 func TestSerialComesFromTheReader(t *testing.T) {
 	want := strings.Repeat("ab", 16)
-	ca, err := newCA(names, config(), at(epoch0), bytes.NewReader(bytes.Repeat([]byte{0xab}, 64)))
+	ca, err := newCA(names, config(), clocksAt(epoch0), bytes.NewReader(bytes.Repeat([]byte{0xab}, 64)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -167,7 +167,7 @@ func (m *model) read(i int) {
 		return
 	}
 	r.sight = sight
-	held, err := r.state.Accept(m.stored.Serving, m.live(), names, at(m.now), m.now)
+	held, err := r.state.Accept(m.stored.Serving, m.live(), names, clocksAt(m.now), m.now)
 	r.state = held
 	m.logf("replica %d reads epoch %d (bundle %d): %v", i, m.stored.Serving.Epoch, m.stored.Serving.TrustEpoch, err)
 }
@@ -183,7 +183,7 @@ func (m *model) confirm(i int) {
 		return
 	}
 	m.read(i)
-	m.replicas[i].callable = m.replicas[i].state.Check(m.live(), names, config(), at(m.now)) == nil
+	m.replicas[i].callable = m.replicas[i].state.Check(m.live(), names, config(), clocksAt(m.now)) == nil
 }
 
 // Leaders. Leader i is in the process of replica i.

@@ -83,7 +83,7 @@ func (s *modelSource) heal(m *model) {
 	for i := range m.leaders {
 		m.leaders[i].external = m.leaders[0].external
 	}
-	if _, err := s.external.anchor(nil, at(m.now), names); err != nil {
+	if _, err := s.external.anchor(nil, clocksAt(m.now), names); err != nil {
 		s.issue(m, s.cas[len(s.cas)-1], nil)
 	}
 }

@@ -23,7 +23,7 @@ func TestNext(t *testing.T) {
 	more := Names{DNS: append([]string{"ostiary.example.org"}, names.DNS...), IPs: names.IPs}
 	fewer := Names{DNS: names.DNS}
 
-	expiring, err := newCA(names, Config{CALifetime: day}.WithDefaults(), at(epoch0), rand.Reader)
+	expiring, err := newCA(names, Config{CALifetime: day}.WithDefaults(), clocksAt(epoch0), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,7 +138,7 @@ func TestServingState(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := tc.held.Accept(tc.stored, tc.live, names, at(tc.now), tc.now)
+			got, err := tc.held.Accept(tc.stored, tc.live, names, clocksAt(tc.now), tc.now)
 			var rejected *RejectedError
 			switch errors.As(err, &rejected); {
 			case tc.wantReason == "" && err != nil, tc.wantReason != "" && (rejected == nil || rejected.Reason != tc.wantReason):
@@ -157,7 +157,7 @@ func TestTrial(t *testing.T) {
 	second := first.Serving
 	second.Pair, second.Epoch = mustLeaf(t, first.CA.Pair, names, epoch0), 2
 	p := Periods{Trial: time.Minute, Fallback: time.Hour}
-	swapped, err := ServingState{Serving: first.Serving}.Accept(second, nil, names, at(epoch0), epoch0)
+	swapped, err := ServingState{Serving: first.Serving}.Accept(second, nil, names, clocksAt(epoch0), epoch0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestServingStateCheck(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got string
-			if err := tc.held.Check(tc.live, names, config(), at(tc.now)); err != nil {
+			if err := tc.held.Check(tc.live, names, config(), clocksAt(tc.now)); err != nil {
 				got = err.Error()
 			}
 			if got != tc.want {

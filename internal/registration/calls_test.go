@@ -36,7 +36,7 @@ func TestCallsOf(t *testing.T) {
 		},
 		"other operations": {
 			policies: allOf(
-				inVersions("a", "/pods=v1", on("CREATE")), inVersions("b", "/pods=v1", on("DELETE"), timeout(9)),
+				inVersions("a", "/pods=v1", onOperations("CREATE")), inVersions("b", "/pods=v1", onOperations("DELETE"), timeout(9)),
 			),
 			want: []Calls{{"pods", 0, 1}},
 		},

@@ -95,7 +95,7 @@ func TestRefusedConditionsAreNotDelegated(t *testing.T) {
 	}
 }
 
-func on(operations ...admissionregistrationv1.OperationType) func(*v1alpha1.WebhookPolicy) {
+func onOperations(operations ...admissionregistrationv1.OperationType) func(*v1alpha1.WebhookPolicy) {
 	return func(p *v1alpha1.WebhookPolicy) { p.Spec.MatchConstraints.ResourceRules[0].Operations = operations }
 }
 
@@ -108,21 +108,21 @@ func TestConditionsOfCalledGroups(t *testing.T) {
 		want    string // the condition of the policy's group
 	}{
 		"alone":                      {want: "delegated"},
-		"same resource":              {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE", "UPDATE"))}},
-		"another resource":           {others: []*v1alpha1.WebhookPolicy{policyFor("b", "services", on("CREATE", "UPDATE"))}, want: "delegated"},
-		"all resources":              {others: []*v1alpha1.WebhookPolicy{policyFor("b", "*", on("*"))}},
-		"operations of two policies": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE")), policyFor("c", "pods", on("UPDATE", "DELETE"))}},
-		"fewer operations":           {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE"))}, want: "delegated"},
-		"another timeout":            {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE", "UPDATE"), timeout(3))}, want: "delegated"},
-		"another failurePolicy": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE", "UPDATE"), func(p *v1alpha1.WebhookPolicy) {
+		"same resource":              {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"))}},
+		"another resource":           {others: []*v1alpha1.WebhookPolicy{policyFor("b", "services", onOperations("CREATE", "UPDATE"))}, want: "delegated"},
+		"all resources":              {others: []*v1alpha1.WebhookPolicy{policyFor("b", "*", onOperations("*"))}},
+		"operations of two policies": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE")), policyFor("c", "pods", onOperations("UPDATE", "DELETE"))}},
+		"fewer operations":           {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE"))}, want: "delegated"},
+		"another timeout":            {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"), timeout(3))}, want: "delegated"},
+		"another failurePolicy": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"), func(p *v1alpha1.WebhookPolicy) {
 			p.Spec.FailurePolicy = new(admissionregistrationv1.Ignore)
 		})}, want: "delegated"},
-		"another condition":   {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE", "UPDATE"), notNamed(2))}, want: "delegated"},
-		"a refused condition": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE", "UPDATE"), notNamed(2))}, refused: []string{Prepare(policyFor("b", "pods", notNamed(2))).Condition()}},
+		"another condition":   {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"), notNamed(2))}, want: "delegated"},
+		"a refused condition": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"), notNamed(2))}, refused: []string{Prepare(policyFor("b", "pods", notNamed(2))).Condition()}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			policy := policyFor("a", "pods", notNamed(1), on("CREATE", "UPDATE"))
+			policy := policyFor("a", "pods", notNamed(1), onOperations("CREATE", "UPDATE"))
 			plan := Build(Input{Policies: append(tc.others, policy), Endpoint: testService, RefusedConditions: tc.refused})
 			group := plan.Groups[slices.IndexFunc(plan.Groups, func(g Group) bool { return slices.Contains(g.Members, "a") })]
 			if got := ConditionOf(group.Configuration); (got != "") != (tc.want != "") {

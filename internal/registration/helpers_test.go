@@ -26,6 +26,6 @@ func ruleOf(group string, resources ...string) rule {
 	return r
 }
 
-func in(key string, values ...string) metav1.LabelSelector {
+func labelIn(key string, values ...string) metav1.LabelSelector {
 	return metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: metav1.LabelSelectorOpIn, Values: values}}}
 }

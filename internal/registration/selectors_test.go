@@ -155,7 +155,7 @@ func TestIntersectSelectors(t *testing.T) {
 		return s
 	}
 	conflict := labels("a", "1")
-	conflict.MatchExpressions = in("a", "2").MatchExpressions
+	conflict.MatchExpressions = labelIn("a", "2").MatchExpressions
 	tests := map[string]struct{ a, b, want metav1.LabelSelector }{
 		"both are empty":            {},
 		"the second is empty":       {a: labels("a", "1"), want: labels("a", "1")},
@@ -165,7 +165,7 @@ func TestIntersectSelectors(t *testing.T) {
 		"contradictory labels":      {a: labels("a", "1"), b: labels("a", "2"), want: conflict},
 		"expressions":               {a: expressions("b"), b: expressions("a", "b"), want: expressions("a", "b")},
 		"an empty value":            {a: labels("a", ""), b: labels("a", ""), want: labels("a", "")},
-		"a label and an expression": {a: labels("a", "1"), b: in("a", "2"), want: conflict},
+		"a label and an expression": {a: labels("a", "1"), b: labelIn("a", "2"), want: conflict},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

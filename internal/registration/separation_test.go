@@ -102,7 +102,7 @@ func TestSeparation(t *testing.T) {
 			want:     []string{"all: a", "all: b"},
 		},
 		"another operation": {
-			policies: allOf(inVersions("a", "/pods=*", on("CREATE")), inVersions("b", "/pods=v1", on("DELETE"))),
+			policies: allOf(inVersions("a", "/pods=*", onOperations("CREATE")), inVersions("b", "/pods=v1", onOperations("DELETE"))),
 			want:     []string{"all: a", "all: b"},
 		},
 		"wildcards": {

@@ -30,8 +30,8 @@ const (
 // Labels are those of the side's namespace.
 func (s Side) Labels() map[string]string { return map[string]string{"bench": string(s)} }
 
-// Pair is the same policies twice: for the engine in the API server, in force in
-// the namespace of one side, and for Ostiary, in force in that of the other.
+// Pair is the same policies twice: for the engine in the API server, enforced in
+// the namespace of one side, and for Ostiary, enforced in that of the other.
 type Pair struct {
 	Name     string
 	Policies int
@@ -44,7 +44,7 @@ type Pair struct {
 	Refused map[string]string
 	// Pod is what is created under load: Good, or Bad where no policy denies.
 	Pod string
-	// Marks stand in every answer about a pod when all policies are in force.
+	// Marks stand in every answer about a pod when all policies are enforced.
 	Marks []string
 	// Webhooks is how many webhooks that allow everything the pair is compared with.
 	Webhooks int
@@ -96,7 +96,7 @@ func PairOf(set string) (*Pair, error) {
 }
 
 // AuditPairOf returns one of the sets, with violations that are audited and not
-// denied, for the pod Bad. A last policy that denies shows that all are in force. It
+// denied, for the pod Bad. A last policy that denies shows that all are enforced. It
 // ignores failures, as policies that never deny do, and so is in the same call.
 func AuditPairOf(set string) (*Pair, error) {
 	policies, errPolicies := Policies(set)

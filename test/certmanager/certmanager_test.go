@@ -193,9 +193,9 @@ func (c *cluster) watchKeys() {
 	}()
 }
 
-// settled waits until what cert-manager has issued is served, nothing else is
+// awaitIssued waits until what cert-manager has issued is served, nothing else is
 // trusted, and it is not what was issued before.
-func (c *cluster) settled(before []byte) (issued []byte, epoch string) {
+func (c *cluster) awaitIssued(before []byte) (issued []byte, epoch string) {
 	c.t.Helper()
 	NewWithT(c.t).Eventually(func() error {
 		source, serving, ca := c.secret(certificate), c.secret("ostiary-serving"), c.secret("ostiary-ca")
@@ -360,7 +360,7 @@ func TestCertManager(t *testing.T) {
 	c.awaitRegistered(metav1.ConditionFalse, `waits for Issuer self-signed`)
 
 	c.issuer("self-signed", cmapi.IssuerConfig{SelfSigned: &cmapi.SelfSignedIssuer{}})
-	issued, epoch := c.settled(nil)
+	issued, epoch := c.awaitIssued(nil)
 	c.awaitRegistered(metav1.ConditionTrue, "")
 	NewWithT(t).Eventually(func() error { return c.probe(t.Context(), bad) }, timeout, 100*time.Millisecond).Should(Succeed())
 	stop := c.traffic()
@@ -370,7 +370,7 @@ func TestCertManager(t *testing.T) {
 		t.Helper()
 		began, old := time.Now(), epoch
 		do()
-		issued, epoch = c.settled(issued)
+		issued, epoch = c.awaitIssued(issued)
 		t.Logf("%s: epoch %s to %s in %s", what, old, epoch, time.Since(began).Round(time.Second))
 		if (epoch != old) != anotherCA {
 			t.Errorf("%s: the epoch goes from %s to %s, another CA: %t", what, old, epoch, anotherCA)

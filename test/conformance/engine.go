@@ -133,7 +133,7 @@ func (e *engine) await(ctx context.Context, batch int, policies []*v1alpha1.Webh
 
 func markerText(batch int) string { return fmt.Sprintf("batch-%d-is-in-force", batch) }
 
-// awaitMarker asks until the answer shows that a batch's marker is in force.
+// awaitMarker asks until the answer shows that a batch's marker is enforced.
 // Configurations become known in the order in which they were made.
 func (e *engine) awaitMarker(ctx context.Context, namespace string, batch int) error {
 	ask := Request{

@@ -21,7 +21,7 @@ import (
 	"github.com/ostiary/ostiary/test/manager"
 )
 
-// slotsPerTier, times three, is how many cases are in force at a time.
+// slotsPerTier, times three, is how many cases are enforced at a time.
 const slotsPerTier = 16
 
 // Suite is both engines, running.

@@ -137,8 +137,8 @@ func testCompiles(t *testing.T, client dynamic.Interface, file string) {
 		if object.GetKind() != "WebhookPolicy" {
 			continue
 		}
-		for resource, natives := range natives(t, object) {
-			for _, native := range natives {
+		for resource, objects := range nativeObjects(t, object) {
+			for _, native := range objects {
 				if _, err := dryRun(t, client.Resource(admissionregistrationv1.SchemeGroupVersion.WithResource(resource)), native); err != nil {
 					t.Errorf("refused as one of the native %s: %v", resource, err)
 				}
@@ -147,9 +147,9 @@ func testCompiles(t *testing.T, client dynamic.Interface, file string) {
 	}
 }
 
-// natives are the native policies and bindings that do what a WebhookPolicy
+// nativeObjects are the native policies and bindings that do what a WebhookPolicy
 // does, by their resource.
-func natives(t *testing.T, policy *unstructured.Unstructured) map[string][]*unstructured.Unstructured {
+func nativeObjects(t *testing.T, policy *unstructured.Unstructured) map[string][]*unstructured.Unstructured {
 	t.Helper()
 	validating := []string{"validations", "auditAnnotations"}
 	mutating := []string{"mutations", "reinvocationPolicy"}

@@ -207,7 +207,7 @@ func (w *world) awaitGone(t *testing.T) {
 	t.Helper()
 	eventually(t, func() error {
 		_, err := w.client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-		return gone(err)
+		return expectNotFound(err)
 	})
 	eventually(t, func() error {
 		r := w.try(t, "", "get", "crd,clusterrole,clusterrolebinding,role,rolebinding,deployment,validatingadmissionpolicy,validatingadmissionpolicybinding,validatingwebhookconfiguration,mutatingwebhookconfiguration", "-A", "-o", "name")

@@ -174,8 +174,8 @@ func eventually(t *testing.T, check func() error) {
 	NewWithT(t).Eventually(check, timeout, interval).Should(Succeed())
 }
 
-// gone makes an error of what is still there.
-func gone(err error) error {
+// expectNotFound makes an error of what is still there.
+func expectNotFound(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil

@@ -39,8 +39,8 @@ type gate struct {
 type fault int
 
 const (
-	// gone closes the connection without an answer.
-	gone fault = iota
+	// disconnects closes the connection without an answer.
+	disconnects fault = iota
 	// silent never answers.
 	silent
 )

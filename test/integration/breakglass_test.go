@@ -152,7 +152,7 @@ func TestBreakGlassWithoutAnAnswer(t *testing.T) {
 	user := c.as(t, namespace, "user")
 	await(t).Eventually(func() bool { _, err := user.deploy(t.Context(), namespace, "d"); return deniedBy(err, freeze) }).Should(BeTrue())
 
-	for name, f := range map[string]fault{"gone": gone, "silent": silent} {
+	for name, f := range map[string]fault{"disconnects": disconnects, "silent": silent} {
 		t.Run(name, func(t *testing.T) {
 			open := g.keep(t, reviews, f)
 			caller.warnings = nil

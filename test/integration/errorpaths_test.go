@@ -55,7 +55,7 @@ var errorPathTests = map[string][]string{
 	"the schema of what is mutated is not known":        {"test/integration TestSchemaThatIsNotPublished"},
 	"a mutation fails":                                  {"test/integration TestErrorPaths/mutation"},
 	"a mutation makes what has no place in the Go type": {"test/integration TestPolicyRefusedByItsRun"},
-	"an expression does not compile":                    {"test/integration TestPolicyInForceThatIsBroken"},
+	"an expression does not compile":                    {"test/integration TestEnforcedPolicyThatIsBroken"},
 	"the evaluation panics": {
 		"internal/policy TestPanicIsAnErrorOfItsPolicyOnly", "internal/policy TestPanickingMutationLeavesTheObject",
 	},
@@ -177,7 +177,7 @@ func errorPaths() []errorPath {
 			binding: true,
 			fault:   keeping("/podtemplates", silent),
 		},
-		{name: "authorizer-gone", edit: saying(asking + " || true"), want: "asking for authorization", fault: keeping(reviews, gone)},
+		{name: "authorizer-gone", edit: saying(asking + " || true"), want: "asking for authorization", fault: keeping(reviews, disconnects)},
 		{name: "authorizer-silent", edit: saying(asking + " || true"), want: "asking for authorization", fault: keeping(reviews, silent)},
 		{name: "authorizer-forbidden", edit: saying(asking + " || true"), want: "asking for authorization", fault: mayNotAsk},
 		{name: "deadline", edit: slow, want: "", fault: keeping(reviews, silent), unanswered: true},
@@ -201,7 +201,7 @@ func errorPaths() []errorPath {
 			name:  "mutation-authorizer",
 			edit:  patching(`[JSONPatch{op: "add", path: "/data/x", value: ` + asking + ` ? "a" : "b"}]`),
 			want:  "asking for authorization",
-			fault: keeping(reviews, gone),
+			fault: keeping(reviews, disconnects),
 		},
 	}
 }
@@ -440,7 +440,7 @@ func wantNoAnswer(t *testing.T, a *asker, v variant, object client.Object) {
 func TestSchemaThatIsNotPublished(t *testing.T) {
 	c := install(t)
 	g := c.gate(t)
-	open := g.keep(t, "/openapi/v3/apis/policy/v1", gone)
+	open := g.keep(t, "/openapi/v3/apis/policy/v1", disconnects)
 	c.behind(t, g)
 	namespace := c.namespace(t, nil)
 	of := func(p *v1alpha1.WebhookPolicy) {

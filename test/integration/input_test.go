@@ -108,7 +108,7 @@ func TestPolicyThatDoesNotCompile(t *testing.T) {
 }
 
 // A slip of the pen does not switch a policy off.
-func TestPolicyInForceThatIsBroken(t *testing.T) {
+func TestEnforcedPolicyThatIsBroken(t *testing.T) {
 	c := install(t)
 	c.reviewing(t, false)
 	tests := map[string]struct {

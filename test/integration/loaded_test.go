@@ -69,7 +69,7 @@ func TestPoliciesWaitForEveryReplica(t *testing.T) {
 
 // Status tells the truth: a change that leaves the configurations as they are is
 // enforced when every replica has loaded it, and not before.
-func TestChangesAreInForceOnEveryReplica(t *testing.T) {
+func TestChangesAreEnforcedOnEveryReplica(t *testing.T) {
 	c := install(t)
 	shared := c.manager(t)
 	namespace := c.namespace(t, nil)

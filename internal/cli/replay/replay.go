@@ -123,7 +123,7 @@ func (r *replayer) work(ctx context.Context, batches <-chan batch, s *Summary) e
 	for b := range batches {
 		line := b.line
 		for text := range bytes.Lines(b.text) {
-			if err := r.line(ctx, at{batch: &b, line: line}, text, s); err != nil {
+			if err := r.line(ctx, place{batch: &b, line: line}, text, s); err != nil {
 				return err
 			}
 			line++
@@ -135,14 +135,14 @@ func (r *replayer) work(ctx context.Context, batches <-chan batch, s *Summary) e
 	return nil
 }
 
-// at is a place in a log.
-type at struct {
+// place is a place in a log.
+type place struct {
 	*batch
 	line int
 }
 
 // line replays one line: an event, or an EventList.
-func (r *replayer) line(ctx context.Context, here at, text []byte, s *Summary) error {
+func (r *replayer) line(ctx context.Context, here place, text []byte, s *Summary) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil
 	}
@@ -180,7 +180,7 @@ func (r *replayer) mayMatch(o *reference) bool {
 	return r.policies.mayMatch(o) || r.compares && r.others.mayMatch(o)
 }
 
-func (r *replayer) event(ctx context.Context, here at, e *event, s *Summary) error {
+func (r *replayer) event(ctx context.Context, here place, e *event, s *Summary) error {
 	if e.Kind != "Event" {
 		s.malformed(here, fmt.Sprintf("the line has the kind %q: name audit logs of API servers", truncate.String(e.Kind, maxText)))
 		return nil
@@ -246,7 +246,7 @@ func passes(decision string) bool {
 	return false
 }
 
-func (r *replayer) count(ctx context.Context, here at, e *event, request *admissionv1.AdmissionRequest, ours map[string]string, s *Summary) {
+func (r *replayer) count(ctx context.Context, here place, e *event, request *admissionv1.AdmissionRequest, ours map[string]string, s *Summary) {
 	for name, decision := range ours {
 		if !passes(decision) {
 			s.count(keyOf(name, "", decision, request), func() Example { return r.example(ctx, here, e, request, name) })
@@ -254,7 +254,7 @@ func (r *replayer) count(ctx context.Context, here at, e *event, request *admiss
 	}
 }
 
-func (r *replayer) compare(ctx context.Context, here at, e *event, request *admissionv1.AdmissionRequest, ours, theirs map[string]string, s *Summary) {
+func (r *replayer) compare(ctx context.Context, here place, e *event, request *admissionv1.AdmissionRequest, ours, theirs map[string]string, s *Summary) {
 	count := func(name, before, decision string) {
 		if before != decision && (!passes(before) || !passes(decision)) {
 			s.count(keyOf(name, before, decision, request), func() Example { return r.example(ctx, here, e, request, name) })
@@ -293,7 +293,7 @@ func keyOf(policy, before, decision string, request *admissionv1.AdmissionReques
 }
 
 // example returns the example of a row, with the message of the policy.
-func (r *replayer) example(ctx context.Context, here at, e *event, request *admissionv1.AdmissionRequest, name string) Example {
+func (r *replayer) example(ctx context.Context, here place, e *event, request *admissionv1.AdmissionRequest, name string) Example {
 	out := Example{File: here.file, Line: here.line, AuditID: truncate.String(e.AuditID, maxText), Time: truncate.String(e.Received, maxText), Object: truncate.String(request.Name, maxText), order: here.order}
 	options := offline.Options{Details: true, LeaveOut: true}
 	result, err := r.policies.Engine.Evaluate(ctx, request, r.policies.World, options)

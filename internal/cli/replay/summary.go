@@ -85,7 +85,7 @@ func (s *Summary) decide(policy, decision string) {
 }
 
 // malformed counts a line that is no audit event.
-func (s *Summary) malformed(here at, text string) {
+func (s *Summary) malformed(here place, text string) {
 	if s.Malformed++; s.FirstMalformed == nil {
 		s.FirstMalformed = &LogError{File: here.file, Line: here.line, Text: text, order: here.order}
 	}

@@ -70,7 +70,7 @@ func (p *Plugin) Admit(_ context.Context, call *pluginapi.Call) (*unstructured.U
 	if err != nil {
 		return nil, err
 	}
-	list, err := tolerations.Of(pod)
+	list, err := tolerations.OfPod(pod)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (p *Plugin) Admit(_ context.Context, call *pluginapi.Call) (*unstructured.U
 			list = append(list, tolerations.New(wanted)...)
 		}
 	}
-	return tolerations.In(pod, list)
+	return tolerations.PodWith(pod, list)
 }
 
 // added reports whether a toleration equals one that the API server adds.

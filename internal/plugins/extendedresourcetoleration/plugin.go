@@ -44,18 +44,18 @@ func (Plugin) Admit(_ context.Context, call *pluginapi.Call) (*unstructured.Unst
 	if len(resources) == 0 {
 		return pod, nil
 	}
-	list, err := tolerations.Of(pod)
+	list, err := tolerations.OfPod(pod)
 	if err != nil {
 		return nil, err
 	}
 	for _, resource := range sets.List(resources) {
-		list = with(list, corev1.Toleration{Key: resource, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+		list = withToleration(list, corev1.Toleration{Key: resource, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
 	}
-	return tolerations.In(pod, list)
+	return tolerations.PodWith(pod, list)
 }
 
-// with replaces the tolerations that differ only in their duration, or appends one.
-func with(list []tolerations.Toleration, wanted corev1.Toleration) []tolerations.Toleration {
+// withToleration replaces the tolerations that differ only in their duration, or appends one.
+func withToleration(list []tolerations.Toleration, wanted corev1.Toleration) []tolerations.Toleration {
 	found := false
 	for i := range list {
 		t := &list[i].Toleration

@@ -156,20 +156,20 @@ type converter func(*pluginapi.Call, *unstructured.Unstructured) (runtime.Object
 // builtIn returns the kinds of the native plugin.
 func builtIn() map[schema.GroupResource]converter {
 	return map[schema.GroupResource]converter{
-		corev1.Resource("namespaces"):             as[corev1.Namespace],
-		corev1.Resource("pods"):                   as[corev1.Pod],
-		corev1.Resource("podtemplates"):           as[corev1.PodTemplate],
-		corev1.Resource("replicationcontrollers"): as[corev1.ReplicationController],
-		appsv1.Resource("daemonsets"):             as[appsv1.DaemonSet],
-		appsv1.Resource("deployments"):            as[appsv1.Deployment],
-		appsv1.Resource("replicasets"):            as[appsv1.ReplicaSet],
-		appsv1.Resource("statefulsets"):           as[appsv1.StatefulSet],
-		batchv1.Resource("cronjobs"):              as[batchv1.CronJob],
-		batchv1.Resource("jobs"):                  as[batchv1.Job],
+		corev1.Resource("namespaces"):             typedAs[corev1.Namespace],
+		corev1.Resource("pods"):                   typedAs[corev1.Pod],
+		corev1.Resource("podtemplates"):           typedAs[corev1.PodTemplate],
+		corev1.Resource("replicationcontrollers"): typedAs[corev1.ReplicationController],
+		appsv1.Resource("daemonsets"):             typedAs[appsv1.DaemonSet],
+		appsv1.Resource("deployments"):            typedAs[appsv1.Deployment],
+		appsv1.Resource("replicasets"):            typedAs[appsv1.ReplicaSet],
+		appsv1.Resource("statefulsets"):           typedAs[appsv1.StatefulSet],
+		batchv1.Resource("cronjobs"):              typedAs[batchv1.CronJob],
+		batchv1.Resource("jobs"):                  typedAs[batchv1.Job],
 	}
 }
 
-func as[T any, P interface {
+func typedAs[T any, P interface {
 	*T
 	runtime.Object
 }](call *pluginapi.Call, object *unstructured.Unstructured) (runtime.Object, error) {

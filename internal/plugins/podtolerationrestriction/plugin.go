@@ -61,7 +61,7 @@ func (p *Plugin) Admit(ctx context.Context, call *pluginapi.Call) (*unstructured
 	if err != nil {
 		return nil, err
 	}
-	list, err := tolerations.Of(pod)
+	list, err := tolerations.OfPod(pod)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (p *Plugin) Admit(ctx context.Context, call *pluginapi.Call) (*unstructured
 	if err := p.check(ctx, call, list); err != nil {
 		return nil, err
 	}
-	return tolerations.In(pod, list)
+	return tolerations.PodWith(pod, list)
 }
 
 // Validate implements pluginapi.Validator.
@@ -84,7 +84,7 @@ func (p *Plugin) Validate(ctx context.Context, call *pluginapi.Call) error {
 	if err != nil {
 		return err
 	}
-	list, err := tolerations.Of(pod)
+	list, err := tolerations.OfPod(pod)
 	if err != nil {
 		return err
 	}

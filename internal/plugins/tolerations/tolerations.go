@@ -20,8 +20,8 @@ type Toleration struct {
 	stands any
 }
 
-// Of returns the tolerations of a Pod.
-func Of(pod *unstructured.Unstructured) ([]Toleration, error) {
+// OfPod returns the tolerations of a Pod.
+func OfPod(pod *unstructured.Unstructured) ([]Toleration, error) {
 	list, _, err := unstructured.NestedFieldNoCopy(pod.Object, "spec", "tolerations")
 	items, isList := list.([]any)
 	if err != nil || (list != nil && !isList) {
@@ -50,10 +50,10 @@ func New(list ...corev1.Toleration) []Toleration {
 	return out
 }
 
-// In returns a copy of a Pod with these tolerations, or the Pod itself if it has them.
+// PodWith returns a copy of a Pod with these tolerations, or the Pod itself if it has them.
 // Existing tolerations keep their JSON.
-func In(pod *unstructured.Unstructured, list []Toleration) (*unstructured.Unstructured, error) {
-	before, err := Of(pod)
+func PodWith(pod *unstructured.Unstructured, list []Toleration) (*unstructured.Unstructured, error) {
+	before, err := OfPod(pod)
 	if err != nil {
 		return nil, err
 	}
