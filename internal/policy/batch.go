@@ -2,19 +2,20 @@ package policy
 
 import (
 	"context"
-	"fmt"
 	"time"
 	"unique"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
-	apiservercel "k8s.io/apiserver/pkg/cel"
 	celcommon "k8s.io/apiserver/pkg/cel/common"
 
 	"github.com/ostiary/ostiary/internal/celengine"
@@ -26,7 +27,8 @@ import (
 // without counting costs, and policies with equal expressions share the value, also with
 // those of other batches. Only the values true and false are used, and errors with exactly
 // the text of Kubernetes. Another error has the expression evaluated again alone, with costs,
-// and any other value the policy.
+// and any other value the policy. Policies that need more, such as params, are evaluated in the
+// same way, but later, when their bindings are known: once with each of their params.
 type batch struct {
 	policies []*Compiled // sorted by name
 	reads    inputs
@@ -90,7 +92,7 @@ type evaluation struct {
 }
 
 // evaluations lists the policies, by name, with the outcome of those that the batch can
-// evaluate.
+// evaluate before their bindings are known.
 func (b *batch) evaluations(ctx context.Context, on *subject, host Environment) []evaluation {
 	out := make([]evaluation, len(b.policies))
 	for i, p := range b.policies {
@@ -99,8 +101,9 @@ func (b *batch) evaluations(ctx context.Context, on *subject, host Environment) 
 	if b.quick == nil || on.unreadable != nil {
 		return out
 	}
-	quick, class := on.valuesOf(b.quick)
-	if quick == nil {
+	quick := on.valuesOf(b.quick)
+	class, ok := quick.Read(nil, nil)
+	if !ok {
 		return out
 	}
 	// Match conditions read the resource that the client named in request.resource.
@@ -108,12 +111,18 @@ func (b *batch) evaluations(ctx context.Context, on *subject, host Environment) 
 	start := host.Now()
 	paused := start
 	for i, p := range b.policies {
-		if p.quick == nil || !p.quick.Fits(class) || converted && len(p.quick.Conditions) > 0 || ctx.Err() != nil {
+		switch {
+		case p.quick == nil, converted && len(p.quick.Conditions) > 0, ctx.Err() != nil:
+			continue
+		case p.needsMore:
+			on.keepForLater(p, b.first+i)
+			continue
+		case !p.quick.Fits(class):
 			continue
 		}
 		out[i].outcome = quick.Policy(b.first + i)
 		if out[i].outcome == uncounted.Violated && !p.mayRatchet(on) {
-			p.decide(ctx, quick, on)
+			on.decide(ctx, p)
 		}
 		end := host.Now()
 		out[i].elapsed, start = end.Sub(start), end
@@ -126,25 +135,18 @@ func (b *batch) evaluations(ctx context.Context, on *subject, host Environment) 
 	return out
 }
 
-// valuesOf returns the values of shared expressions, without any yet for the first batch, and
-// the class of the subject. It returns nil if the subject is of no class.
-func (on *subject) valuesOf(shared *uncounted.Batch) (*uncounted.Evaluation, uncounted.Class) {
-	if on.shared == shared {
-		return on.values, on.class
+// valuesOf returns the values of shared expressions, without any yet for the first batch.
+func (on *subject) valuesOf(shared *uncounted.Batch) *uncounted.Evaluation {
+	if on.shared != shared {
+		on.shared = shared
+		on.values = shared.Evaluate(uncounted.Inputs{
+			Object:    on.stored.valueOf(&on.versioned.VersionedObject),
+			OldObject: on.stored.valueOf(&on.versioned.VersionedOldObject),
+			Request:   on,
+			Size:      uncounted.SizeOf(on.raw, on.versioned),
+		})
 	}
-	on.shared = shared
-	on.values = nil
-	class, ok := uncounted.ClassOf(on.raw, on.versioned)
-	if !ok {
-		return nil, class
-	}
-	on.class = class
-	on.values = shared.Evaluate(uncounted.Inputs{
-		Object:    on.stored.valueOf(&on.versioned.VersionedObject),
-		OldObject: on.stored.valueOf(&on.versioned.VersionedOldObject),
-		Request:   on,
-	}, class)
-	return on.values, on.class
+	return on.values
 }
 
 // RequestValue implements uncounted.Request.
@@ -158,15 +160,105 @@ func (on *subject) admissionRequest() *admissionv1.AdmissionRequest {
 	return celplugin.CreateAdmissionRequest(v.Attributes, on.raw.Resource, metav1.GroupVersionKind(v.VersionedKind))
 }
 
-// decide has the validator of Kubernetes make the decisions about a violated policy, from
-// values of the batch. The request holds them unless an expression has no result.
-func (c *Compiled) decide(ctx context.Context, quick *uncounted.Evaluation, on *subject) {
+// decide keeps the decisions about a violated policy, unless an expression has no result.
+func (on *subject) decide(ctx context.Context, c *Compiled) {
+	result, ok := c.decide(ctx, on, nil, nil)
+	if !ok {
+		return
+	}
+	if on.decided == nil {
+		on.decided = map[*Compiled]validating.ValidateResult{}
+	}
+	on.decided[c] = result
+}
+
+// laterPolicy is a policy that needs more than the objects and the request.
+type laterPolicy struct {
+	index int  // in the values that batches share
+	alone bool // it was evaluated outside of the batch
+}
+
+func (on *subject) keepForLater(c *Compiled, index int) {
+	if on.later == nil {
+		on.later = map[*Compiled]*laterPolicy{}
+	}
+	on.later[c] = &laterPolicy{index: index}
+}
+
+// evaluateLater evaluates such a policy with one of its params in the batch. It returns false if the policy has to be
+// evaluated alone.
+func (c *Compiled) evaluateLater(
+	ctx context.Context,
+	on *subject,
+	param runtime.Object,
+	namespace *corev1.Namespace,
+) (result validating.ValidateResult, ok bool) {
+	later := on.later[c]
+	if later == nil {
+		return validating.ValidateResult{}, false
+	}
+	defer func() { later.alone = later.alone || !ok }()
+	if !c.readInBatch(on, param, namespace) {
+		return validating.ValidateResult{}, false
+	}
+	switch outcome := on.values.Policy(later.index); {
+	case outcome == uncounted.Undecided, (outcome == uncounted.Violated || c.alone.asks) && c.mayRatchet(on):
+		return validating.ValidateResult{}, false
+	case outcome == uncounted.NotMatched:
+		return validating.ValidateResult{}, true
+	case outcome == uncounted.Satisfied && !c.alone.asks && len(c.alone.annotations) == 0:
+		return validating.ValidateResult{Decisions: admitted(len(c.texts.Validations))}, true
+	}
+	return c.decide(ctx, on, param, namespace)
+}
+
+// admitted returns the decisions about validations that are true.
+func admitted(n int) []validating.PolicyDecision {
+	out := make([]validating.PolicyDecision, n)
+	for i := range out {
+		out[i] = validating.PolicyDecision{Action: validating.ActionAdmit, Evaluation: validating.EvalAdmit}
+	}
+	return out
+}
+
+// readInBatch has the batch read a param and the namespace. It returns false if they are too large for the policy, or if
+// the param is no JSON object.
+func (c *Compiled) readInBatch(on *subject, object runtime.Object, namespace *corev1.Namespace) bool {
+	var value *uncounted.Namespace
+	if c.reads.namespace {
+		if on.namespaceValue == nil {
+			on.namespaceValue = uncounted.NewNamespace(namespace)
+		}
+		value = on.namespaceValue
+	}
+	var params *unstructured.Unstructured
+	if object != nil {
+		p, ok := object.(param)
+		if !ok || p.Object == nil {
+			return false
+		}
+		params = p.Unstructured
+	}
+	class, ok := on.values.Read(params, value)
+	return ok && c.quick.Fits(class)
+}
+
+// decide has the validator of Kubernetes make the decisions about a policy that matches, from values of the batch. It
+// returns false if an expression has no result.
+func (c *Compiled) decide(
+	ctx context.Context,
+	on *subject,
+	param runtime.Object,
+	namespace *corev1.Namespace,
+) (validating.ValidateResult, bool) {
+	a := newAloneEvaluation(c, on, param, namespace)
+	quick := on.values
 	validations := make(celengine.Results, len(c.texts.Validations))
 	messages := make(celengine.Results, len(c.texts.Validations))
 	for i := range validations {
 		var ok bool
-		if validations[i], ok = c.alone.result(ctx, on, c.alone.validations[i], quick.Validation(i)); !ok {
-			return
+		if validations[i], ok = a.result(ctx, c.alone.validations[i], quick.Validation(i)); !ok {
+			return validating.ValidateResult{}, false
 		}
 		if validations[i].Error != nil || validations[i].EvalResult == types.True {
 			continue
@@ -175,56 +267,19 @@ func (c *Compiled) decide(ctx context.Context, quick *uncounted.Evaluation, on *
 		if message == nil {
 			continue
 		}
-		if messages[i], ok = c.alone.result(ctx, on, c.alone.messages[i], message); !ok {
-			return
+		if messages[i], ok = a.result(ctx, c.alone.messages[i], message); !ok {
+			return validating.ValidateResult{}, false
 		}
 	}
-	validator := validating.NewValidator(validations, nil, celengine.Results{}, messages, &c.failurePolicy, nil)
-	if on.decided == nil {
-		on.decided = map[*Compiled]validating.ValidateResult{}
+	annotations := make(celengine.Results, len(c.alone.annotations))
+	for i := range annotations {
+		var ok bool
+		if annotations[i], ok = a.result(ctx, c.alone.annotations[i], quick.Annotation(i)); !ok {
+			return validating.ValidateResult{}, false
+		}
 	}
+	validator := validating.NewValidator(validations, nil, annotations, messages, &c.failurePolicy, nil)
 	resource := schema.GroupVersionResource(on.raw.Resource)
-	on.decided[c] = validator.Validate(ctx, resource, on.versioned, nil, nil, celconfig.RuntimeCELCostBudget, nil)
-}
-
-// aloneExpressions are the expressions of a policy in a batch, with their costs.
-type aloneExpressions struct {
-	validations, messages []celplugin.CompilationResult
-	variables             []celengine.Variable
-}
-
-// result returns the result of an expression that has a value in a batch. It returns false if there is none.
-func (a *aloneExpressions) result(
-	ctx context.Context,
-	on *subject,
-	compiled celplugin.CompilationResult,
-	value ref.Val,
-) (celplugin.EvaluationResult, bool) {
-	accessor := compiled.ExpressionAccessor
-	err, failed := value.(*types.Err)
-	switch {
-	case !failed:
-		return celplugin.EvaluationResult{ExpressionAccessor: accessor, EvalResult: value}, true
-	case uncounted.IsExact(err):
-		detail := fmt.Sprintf("expression '%v' resulted in error: %v", accessor.GetExpression(), err)
-		result := &apiservercel.Error{Type: apiservercel.ErrorTypeInvalid, Detail: detail}
-		return celplugin.EvaluationResult{ExpressionAccessor: accessor, Error: result}, true
-	}
-	return a.evaluate(ctx, on, compiled)
-}
-
-// evaluate evaluates one expression with costs. They cannot exceed the budget, because their bound does not.
-func (a *aloneExpressions) evaluate(
-	ctx context.Context,
-	on *subject,
-	compiled celplugin.CompilationResult,
-) (celplugin.EvaluationResult, bool) {
-	evaluator := celengine.NewConditions([]celplugin.CompilationResult{compiled}, a.variables)
-	var none celplugin.OptionalVariableBindings
 	budget := int64(celconfig.RuntimeCELCostBudget)
-	results, _, err := evaluator.ForInput(ctx, on.versioned, on.admissionRequest(), none, nil, budget)
-	if err != nil || len(results) != 1 {
-		return celplugin.EvaluationResult{}, false
-	}
-	return results[0], true
+	return validator.Validate(ctx, resource, on.versioned, nil, nil, budget, nil), true
 }

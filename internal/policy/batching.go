@@ -1,7 +1,10 @@
 package policy
 
 import (
+	"strings"
+
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 	"github.com/ostiary/ostiary/internal/celsyntax"
 )
 
@@ -29,12 +32,15 @@ func (c *Compiler) Batching(p *v1alpha1.WebhookPolicy) Batching {
 		return Batching{Alone: err.Error()}
 	}
 	b.parsed = parsed
-	if reason := b.outsideBatch(readsOf(&p.Spec, parsed)); reason != "" {
+	if reason := b.unsuitable(readsOf(&p.Spec, parsed)); reason != "" {
 		return Batching{Alone: reason}
 	}
 	q := b.uncounted()
-	if !q.Bound() {
-		return Batching{Alone: b.unbounded()}
+	if reason := b.readsElsewhere(q); reason != "" {
+		return Batching{Alone: reason}
+	}
+	if !b.bound(q) {
+		return Batching{Alone: b.unbounded(q)}
 	}
 	var out Batching
 	out.Sizes, out.AllSizes = q.Sizes()
@@ -42,9 +48,12 @@ func (c *Compiler) Batching(p *v1alpha1.WebhookPolicy) Batching {
 }
 
 // unbounded returns why the costs of the expressions have to be counted.
-func (b *builder) unbounded() string {
+func (b *builder) unbounded(q *uncounted.Policy) string {
 	for path, text := range celsyntax.Expressions(&b.policy.Spec) {
-		if reason := b.compiler.uncounted.Unbounded(b.parsed[text]); reason != "" {
+		if strings.HasPrefix(path.String(), "spec.mutations") { // which no batch evaluates
+			continue
+		}
+		if reason := b.compiler.uncounted.Unbounded(q, b.uncountedExpression(text), b.parsed[text]); reason != "" {
 			return path.String() + ": " + reason
 		}
 	}

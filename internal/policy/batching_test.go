@@ -17,15 +17,28 @@ func TestBatching(t *testing.T) {
 			spec: "mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/a\"}]'}}]",
 			want: "it has no validations",
 		},
-		"params": {
-			spec: "paramKind: {apiVersion: v1, kind: ConfigMap}\nvalidations: [{expression: 'true'}]",
-			want: "it has a paramKind",
+		"params":      {spec: "paramKind: {apiVersion: v1, kind: ConfigMap}\nvalidations: [{expression: 'params != null'}]"},
+		"a Namespace": {spec: "validations: [{expression: 'namespaceObject != null'}]"},
+		"a Namespace in a condition": {
+			spec: "variables: [{name: ns, expression: 'namespaceObject.metadata.name'}]\n" +
+				"matchConditions: [{name: c, expression: 'variables.ns != \"\"'}]\nvalidations: [{expression: 'true'}]",
+			want: "spec.matchConditions[0].expression: namespaceObject has another value in a match condition",
 		},
-		"a Namespace": {spec: "validations: [{expression: 'namespaceObject != null'}]", want: "it reads namespaceObject"},
-		"options":     {spec: "validations: [{expression: 'request.options != null'}]", want: "it reads request.options"},
+		"a whole Namespace in a variable": {
+			spec: "variables: [{name: ns, expression: 'namespaceObject'}]\nvalidations: [{expression: 'variables.ns != null'}]",
+			want: "spec.variables[0].expression: its value has the static type of a part of namespaceObject",
+		},
+		"options": {spec: "validations: [{expression: 'request.options != null'}]", want: "it reads request.options"},
 		"an authorizer": {
 			spec: "validations: [{expression: 'true'}, {expression: 'authorizer.path(\"/\").check(\"get\").allowed()'}]",
-			want: "spec.validations[1].expression: it asks the authorizer",
+		},
+		"an authorizer in a condition": {
+			spec: "matchConditions: [{name: c, expression: 'authorizer.path(\"/\").check(\"get\").allowed()'}]\nvalidations: [{expression: 'true'}]",
+			want: "spec.matchConditions[0].expression: a match condition that asks the authorizer is evaluated alone",
+		},
+		"a list of words": {
+			spec: "variables: [{name: words, expression: '[\"a\", \"b\"]'}]\nvalidations: [{expression: '" +
+				"object.spec.containers.all(c, c.env.all(e, variables.words.all(w, !e.value.contains(e.name + w))))'}]",
 		},
 		"a function": {
 			spec: "variables: [{name: x, expression: '[1].flatten(object.spec.containers.size()).size()'}]\n" +

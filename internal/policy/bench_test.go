@@ -14,6 +14,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -149,6 +150,45 @@ func BenchmarkMany(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					if resp, err := call(b.Context(), request, host); err != nil || !resp.Allowed {
+						b.Fatalf("answer = %+v, %v", resp, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkLater is 20 policies that need more than the objects and the request, in the batch and alone.
+func BenchmarkLater(b *testing.B) {
+	const count = 20
+	const rest = "validations: [{expression: 'object.spec.containers.all(c, c.name != %s && c.image != \"\")', message: m}]\n"
+	byName := bound("{name: b, paramRef: {name: first, parameterNotFoundAction: Deny}}")
+	specs := map[string]string{
+		"nothing more": fmt.Sprintf(rest, "request.name"),
+		"params":       ofConfigMaps + fmt.Sprintf(rest, "params.data.max") + byName,
+		"namespace":    fmt.Sprintf(rest, "namespaceObject.metadata.name"),
+		"annotation":   "auditAnnotations: [{key: a, valueExpression: 'string(object.metadata.name)'}]\n" + fmt.Sprintf(rest, "request.name"),
+		"authorizer": "validations: [{expression: 'object != null || authorizer.path(\"/\").check(\"get\").allowed()'}, " +
+			strings.TrimPrefix(fmt.Sprintf(rest, "request.name"), "validations: ["),
+	}
+	request, host := podInput(b, admission.Create).review(b), testWorld.host()
+	params := []runtime.Object{&unstructured.Unstructured{Object: map[string]any{"data": map[string]any{"max": "2"}}}}
+	host.Params = paramsFunc(func(*admissionregistrationv1.ParamRef) []runtime.Object { return params })
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		for _, path := range []string{"batch", "alone"} {
+			b.Run(name+"/"+path, func(b *testing.B) {
+				var policies []*Compiled
+				for i := range count {
+					p := mustCompile(b, sharedCompiler, policyFrom(b, fmt.Sprintf("p%02d", i), specs[name]))
+					if path == "alone" {
+						p.quick = nil
+					}
+					policies = append(policies, p)
+				}
+				group := NewGroup(policies)
+				b.ReportAllocs()
+				for b.Loop() {
+					if resp, err := group.Validate(b.Context(), request, host); err != nil || !resp.Allowed {
 						b.Fatalf("answer = %+v, %v", resp, err)
 					}
 				}

@@ -2,9 +2,10 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/google/cel-go/cel"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
@@ -32,10 +33,17 @@ type builder struct {
 	errs      field.ErrorList
 	hints     map[int]string // by the index in errs
 	parsed    celsyntax.Trees
+
+	uncountedTrees map[*uncounted.Expression]*cel.Ast
 }
 
 func newBuilder(p *v1alpha1.WebhookPolicy, c *Compiler) *builder {
-	return &builder{policy: p, compiler: c, hints: map[int]string{}}
+	return &builder{
+		policy:         p,
+		compiler:       c,
+		hints:          map[int]string{},
+		uncountedTrees: map[*uncounted.Expression]*cel.Ast{},
+	}
 }
 
 // build compiles everything but the variables.
@@ -48,7 +56,8 @@ func (b *builder) build() *Compiled {
 	results := b.validations()
 	c.texts = violationtext.New(&b.policy.Spec, results)
 	messageResults := b.messageExpressions()
-	validations, messages, annotations := b.evaluator(results), b.evaluator(messageResults), b.evaluator(b.auditAnnotations())
+	annotationResults := b.auditAnnotations()
+	validations, messages, annotations := b.evaluator(results), b.evaluator(messageResults), b.evaluator(annotationResults)
 	if c.validations = newValidations(b); c.validations != nil {
 		validations = followedValidations{ConditionEvaluator: validations, ratchets: c.validations.ratchets, compiled: results, variables: b.variables}
 	}
@@ -60,7 +69,11 @@ func (b *builder) build() *Compiled {
 	c.mutator = mutator{matcher: matcher, patchers: patchers, err: errorOf(err)}
 	c.programs = b.programs
 	if c.quick = b.quick(c.reads); c.quick != nil {
-		c.alone = aloneExpressions{validations: results, messages: messageResults, variables: b.variables}
+		c.needsMore = b.needsMore(c.quick, c.reads)
+		c.alone = aloneExpressions{
+			validations: results, messages: messageResults, annotations: annotationResults, variables: b.variables,
+			asks: c.quick.AsksAuthorizer(),
+		}
 	}
 	return c
 }
@@ -255,71 +268,100 @@ func copyOf[T any](p *T) *T {
 	return &v
 }
 
-// quick returns the expressions that a batch can evaluate without counting their costs; nil for a policy that needs
-// more than the objects and the request, or whose costs have no bounds.
+// quick returns the expressions that a batch can evaluate without counting their costs; nil for a policy that it cannot
+// evaluate, or whose costs have no bounds.
 func (b *builder) quick(reads inputs) *uncounted.Policy {
-	if b.outsideBatch(reads) != "" {
+	if b.unsuitable(reads) != "" {
 		return nil
 	}
 	q := b.uncounted()
-	if !q.Bound() {
+	if b.readsElsewhere(q) != "" || !b.bound(q) {
 		return nil
 	}
 	return q
+}
+
+func (b *builder) bound(q *uncounted.Policy) bool {
+	return b.compiler.uncounted.Bound(q, func(e *uncounted.Expression) *cel.Ast { return b.uncountedTrees[e] })
+}
+
+func (b *builder) uncountedExpression(text string) *uncounted.Expression {
+	e := b.compiler.uncounted.Compile(text, b.parsed[text])
+	b.uncountedTrees[e] = b.parsed[text]
+	return e
 }
 
 // uncounted returns the expressions of the policy without counters.
 func (b *builder) uncounted() *uncounted.Policy {
 	spec := &b.policy.Spec
-	compile := func(expression string) *uncounted.Expression {
-		return b.compiler.uncounted.Compile(expression, b.parsed[expression])
-	}
 	q := &uncounted.Policy{}
 	for _, v := range spec.Variables {
-		q.Variables = append(q.Variables, uncounted.Variable{Name: v.Name, Expression: compile(v.Expression)})
+		q.AddVariable(v.Name, b.uncountedExpression(v.Expression))
 	}
 	for _, c := range spec.MatchConditions {
-		q.Conditions = append(q.Conditions, compile(c.Expression))
+		q.Conditions = append(q.Conditions, b.uncountedExpression(c.Expression))
 	}
 	for _, v := range spec.Validations {
 		var message *uncounted.Expression
 		if v.MessageExpression != "" {
-			message = compile(v.MessageExpression)
+			message = b.uncountedExpression(v.MessageExpression)
 		}
-		q.Validations = append(q.Validations, compile(v.Expression))
+		q.Validations = append(q.Validations, b.uncountedExpression(v.Expression))
 		q.Messages = append(q.Messages, message)
+	}
+	for _, a := range spec.AuditAnnotations {
+		q.Annotations = append(q.Annotations, b.uncountedExpression(a.ValueExpression))
 	}
 	return q
 }
 
-// outsideBatch returns why a policy needs more than the objects and the request, writes audit
-// annotations, or does not apply wherever it matches; "" if none of this is so.
-func (b *builder) outsideBatch(reads inputs) string {
-	spec := &b.policy.Spec
+// unsuitable returns why a batch can evaluate no expression of a policy; "" if it can.
+func (b *builder) unsuitable(reads inputs) string {
 	switch {
 	case b.compiler.states != nil:
 		return "its evaluations are traced"
 	case len(b.errs) > 0:
 		return "an expression does not compile"
-	case len(spec.Validations) == 0:
+	case len(b.policy.Spec.Validations) == 0:
 		return "it has no validations"
-	case len(spec.AuditAnnotations) > 0:
-		return "it has auditAnnotations"
-	case spec.ParamKind != nil:
-		return "it has a paramKind"
-	case reads.namespace:
-		return "it reads namespaceObject"
 	case reads.options:
 		return "it reads request.options"
-	case slices.ContainsFunc(spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil }):
-		return "a binding has matchResources"
 	}
-	for path, text := range celsyntax.Expressions(spec) {
-		if strings.Contains(text, "authorizer") {
-			return path.String() + ": it asks the authorizer"
+	return ""
+}
+
+// readsElsewhere returns which expression reads an input that has another value than in validations, or none; "" if
+// there is none. Equal expressions share values in a batch.
+func (b *builder) readsElsewhere(q *uncounted.Policy) string {
+	for _, kind := range []struct {
+		all         []*uncounted.Expression
+		list, field string
+		asked       string // what such an expression does not do
+	}{
+		{q.Conditions, "matchConditions", "expression", "a match condition"},
+		{q.Messages, "validations", "messageExpression", "a message"},
+		{q.Annotations, "auditAnnotations", "valueExpression", "an audit annotation"},
+	} {
+		for i, e := range kind.all {
+			at := field.NewPath("spec", kind.list).Index(i).Child(kind.field)
+			switch {
+			case e == nil:
+			case q.Reads(e, uncounted.Authorizer):
+				return fmt.Sprintf("%s: %s that asks the authorizer is evaluated alone", at, kind.asked)
+			case kind.list != "validations" && q.Reads(e, uncounted.NamespaceObject):
+				return fmt.Sprintf("%s: namespaceObject has another value in %s", at, kind.asked)
+			}
 		}
 	}
 	return ""
+}
+
+// needsMore reports whether an evaluation needs more than the objects and the request, or has a result besides
+// decisions: the batch then evaluates the policy when its bindings are known.
+func (b *builder) needsMore(q *uncounted.Policy, reads inputs) bool {
+	spec := &b.policy.Spec
+	return spec.ParamKind != nil || reads.namespace || len(spec.AuditAnnotations) > 0 || q.AsksAuthorizer() ||
+		slices.ContainsFunc(spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil })
 }
 
 // checkTemplateMutations rejects mutations of a policy with podTemplates that name a field

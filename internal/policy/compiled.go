@@ -85,9 +85,10 @@ type Compiled struct {
 	changes       atomic.Uint64
 	lastStack     atomic.Int64 // in ns since 1970; see PanicReport
 
-	rulesKey unique.Handle[string] // equal for policies that match the same requests
-	quick    *uncounted.Policy     // nil for a policy that a batch cannot evaluate
-	alone    aloneExpressions      // of a policy that a batch can evaluate
+	rulesKey  unique.Handle[string] // equal for policies that match the same requests
+	quick     *uncounted.Policy     // nil for a policy that a batch cannot evaluate
+	needsMore bool                  // the batch evaluates it when its bindings and params are known
+	alone     aloneExpressions      // of a policy that a batch can evaluate
 }
 
 func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {

@@ -58,6 +58,9 @@ func (e *evaluation) isAlone() bool {
 	case uncounted.Satisfied, uncounted.NotMatched:
 		return false
 	}
+	if later := e.on.later[e.policy]; later != nil {
+		return later.alone
+	}
 	_, decided := e.on.decided[e.policy]
 	return !decided
 }
@@ -182,6 +185,12 @@ func (c *Compiled) evaluate(ctx context.Context, on *subject, param runtime.Obje
 	namespace, err := c.namespace(ctx, on, host)
 	if err != nil {
 		return pluginResult{ValidateResult: c.failure(err)}
+	}
+	if result, ok := c.evaluateLater(ctx, on, param, namespace); ok {
+		if err := on.authorizer.TakeError(); err != nil {
+			return pluginResult{ValidateResult: c.failure(err)}
+		}
+		return c.validations.ofBatch(result)
 	}
 	following, run := c.validations.follow(ctx, on)
 	resource, budget := schema.GroupVersionResource(on.raw.Resource), int64(celconfig.RuntimeCELCostBudget)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/ostiary/ostiary/internal/accessreview"
+	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
@@ -33,6 +34,7 @@ type request struct {
 	namespace      *corev1.Namespace
 	namespaceErr   error
 	namespaceKnown bool
+	namespaceValue *uncounted.Namespace // nil before a batch reads it
 
 	stored *StoredObject // nil for a request to an API server
 	large  bool          // too large to be kept after the response

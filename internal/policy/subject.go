@@ -44,12 +44,12 @@ type subject struct {
 	typeConverter  managedfields.TypeConverter
 	converterKnown bool
 
-	// The values that batches share, nil without a class, and the class of the subject.
+	// The values that batches share, nil before the first one.
 	shared *uncounted.Batch
 	values *uncounted.Evaluation
-	class  uncounted.Class
 
 	decided map[*Compiled]validating.ValidateResult // by a batch
+	later   map[*Compiled]*laterPolicy              // that a batch evaluates when their bindings are known
 }
 
 // target is a batch of policies with where its subject is in a request.

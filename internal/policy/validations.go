@@ -110,7 +110,7 @@ func (v *validations) apply(run *validationRun, result *pluginResult) {
 // ratchets. Each decision, also an error, is that of its validation.
 func (v *validations) ofBatch(decided validating.ValidateResult) pluginResult {
 	out := pluginResult{ValidateResult: decided}
-	if v == nil {
+	if v == nil || len(decided.Decisions) == 0 { // a match condition is false
 		return out
 	}
 	out.validations = make([]validationResult, len(v.names))
@@ -241,7 +241,7 @@ func (on *subject) asStored() *subject {
 		stored.workload = on.before
 	}
 	stored.shared, stored.values = nil, nil
-	stored.decoded, stored.decided = nil, nil
+	stored.decoded, stored.decided, stored.later = nil, nil, nil
 	return &stored
 }
 

@@ -16,16 +16,18 @@ import (
 
 // Batch has the expressions of several policies. It is immutable.
 type Batch struct {
-	plans  []plan        // of each policy; without slots for one that the batch cannot evaluate
-	shared []*Expression // by slot
+	plans    []plan        // of each policy; without slots for one that the batch cannot evaluate
+	shared   []*Expression // by slot
+	ofParams []int         // slots of expressions that read params, also by variables
 }
 
 // plan has the slots of a policy's expressions among the shared ones of the batch.
 type plan struct {
 	names                             []string // of variables
 	variables                         []int    // by the index in names
-	conditions, validations, messages []int    // noSlot for no message
-	messageVariables                  []int    // that messages read, and that can be large
+	conditions, validations, messages []int    // noSlot for no message, and for one that asks the authorizer
+	annotations                       []int
+	checkedVariables                  []int // that messages and annotations read, and that can be large
 }
 
 const noSlot = -1
@@ -44,17 +46,25 @@ func NewBatch(policies []*Policy) *Batch {
 
 func (b *Batch) newPlan(policy *Policy, slotOf map[string]int) plan {
 	var p plan
+	slot := func(prefix string, e *Expression) int {
+		before := len(b.shared)
+		slot := b.slot(prefix+p.key(e), e, slotOf)
+		if slot == before && policy.Reads(e, Params) {
+			b.ofParams = append(b.ofParams, slot)
+		}
+		return slot
+	}
 	for _, v := range policy.Variables {
-		slot := b.slot(variableKey+p.key(v.Expression), v.Expression, slotOf)
+		added := slot(variableKey, v.Expression)
 		p.names = append(p.names, v.Name)
-		p.variables = append(p.variables, slot)
+		p.variables = append(p.variables, added)
 	}
 	slots := func(all []*Expression) []int {
 		out := make([]int, len(all))
 		for i, e := range all {
 			out[i] = noSlot
-			if e != nil {
-				out[i] = b.slot(p.key(e), e, slotOf)
+			if e != nil && !policy.Reads(e, Authorizer) {
+				out[i] = slot("", e)
 			}
 		}
 		return out
@@ -62,13 +72,14 @@ func (b *Batch) newPlan(policy *Policy, slotOf map[string]int) plan {
 	p.conditions = slots(policy.Conditions)
 	p.validations = slots(policy.Validations)
 	p.messages = slots(policy.Messages)
-	p.messageVariables = p.largeVariables(policy)
+	p.annotations = slots(policy.Annotations)
+	p.checkedVariables = p.largeVariables(policy)
 	return p
 }
 
-// largeVariables returns the slots of the variables that messages read, unless their values, and those of the
-// variables that they read, are small. Kubernetes evaluates the messages of validations that are true as well, so
-// that a large variable can exceed the limit of costs.
+// largeVariables returns the slots of the variables that messages and annotations read, unless their values, and those
+// of the variables that they read, are small. Kubernetes evaluates the messages of validations that are true as well,
+// so that a large variable can exceed the limit of costs.
 func (p *plan) largeVariables(policy *Policy) []int {
 	large := make([]bool, len(policy.Variables)) // a variable reads those before it
 	for i, v := range policy.Variables {
@@ -78,11 +89,11 @@ func (p *plan) largeVariables(policy *Policy) []int {
 		})
 	}
 	var slots []int
-	for _, message := range policy.Messages {
-		if message == nil {
+	for _, text := range slices.Concat(policy.Messages, policy.Annotations) {
+		if text == nil {
 			continue
 		}
-		for _, name := range message.reads {
+		for _, name := range text.reads {
 			if at := slices.Index(p.names, name); at >= 0 && large[at] && !slices.Contains(slots, p.variables[at]) {
 				slots = append(slots, p.variables[at])
 			}
@@ -121,6 +132,7 @@ func (b *Batch) slot(key string, e *Expression, slotOf map[string]int) int {
 type Inputs struct {
 	Object, OldObject any // see Object
 	Request           Request
+	Size              Size // of all of them
 }
 
 // Request is an admission request.
@@ -129,10 +141,11 @@ type Request interface {
 	RequestValue() ref.Val
 }
 
-// Evaluate returns the evaluation of a request of a class, without a result yet.
-func (b *Batch) Evaluate(inputs Inputs, class Class) *Evaluation {
-	e := &Evaluation{inputs: inputs, batch: b, limit: class.extent(), values: make([]ref.Val, len(b.shared))}
+// Evaluate returns the evaluation of a request, without a result yet. Its policies read nothing else until Read says so.
+func (b *Batch) Evaluate(inputs Inputs) *Evaluation {
+	e := &Evaluation{inputs: inputs, batch: b, class: noClass, values: make([]ref.Val, len(b.shared))}
 	e.variables.evaluation = e
 	e.frame = interpreter.AsFrame(e)
+	_, _ = e.Read(nil, nil)
 	return e
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/google/cel-go/common/ast"
+	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 )
 
 // bounder finds an upper bound of the cost of an expression, for inputs of one extent.
@@ -15,6 +16,8 @@ import (
 type bounder struct {
 	input extent
 	local map[string][]extent
+	// variables has extents of variables, if they are known; the others have that of the input.
+	variables map[string]extent
 	// inner has the bounds of the macros in the step of a macro, which is bounded twice with the same variables.
 	inner map[ast.Expr]bounds
 }
@@ -25,9 +28,10 @@ type bounds struct {
 }
 
 // bound returns an upper bound of the cost of an expression that reads values of an extent,
-// and one of the extent of its value. The cost is infinite if it has no bound.
-func bound(e ast.Expr, input extent) (cost float64, size extent) {
-	b := bounder{input: input, local: map[string][]extent{}, inner: map[ast.Expr]bounds{}}
+// and one of the extent of its value. The cost is infinite if it has no bound. Variables that
+// are not known have the extent too.
+func bound(e ast.Expr, input extent, variables map[string]extent) (cost float64, size extent) {
+	b := bounder{input: input, local: map[string][]extent{}, variables: variables, inner: map[ast.Expr]bounds{}}
 	return b.bound(e)
 }
 
@@ -44,6 +48,9 @@ func (b *bounder) bound(e ast.Expr) (cost float64, size extent) {
 		}
 		return 1, b.input
 	case ast.SelectKind:
+		if known, ok := b.variable(e); ok {
+			return 2, known
+		}
 		cost, size = b.bound(e.AsSelect().Operand())
 		return cost + 1, size.part()
 	case ast.CallKind:
@@ -65,6 +72,16 @@ func (b *bounder) bound(e ast.Expr) (cost float64, size extent) {
 		return known.cost, known.size
 	}
 	return unbounded()
+}
+
+// variable returns the extent of the variable that an expression reads, if it is known.
+func (b *bounder) variable(e ast.Expr) (size extent, known bool) {
+	s := e.AsSelect()
+	if s.IsTestOnly() || !isVariables(s.Operand()) || len(b.local[celplugin.VariableVarName]) > 0 {
+		return extent{}, false
+	}
+	size, known = b.variables[s.FieldName()]
+	return size, known
 }
 
 // container bounds a list or a map literal.
@@ -109,7 +126,7 @@ func (b *bounder) comprehension(c ast.ComprehensionExpr) (float64, extent) {
 }
 
 func (b *bounder) push(name string, size extent) {
-	size.constant = nil // an accumulator changes
+	size.constant, size.most = nil, 0 // an accumulator changes
 	b.local[name] = append(b.local[name], size)
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/types/ref"
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -82,6 +84,104 @@ func TestBounds(t *testing.T) {
 	mostSucceed(t, checkBounds(t, newBoundsEnv(t, celengine.LatestEngine, inputs), all, rows))
 }
 
+// TestBoundsOfVariables compares the bounds of the values of a policy's variables with the values, and the bounds of the
+// costs of what reads them with the costs.
+func TestBoundsOfVariables(t *testing.T) {
+	var inputs []cel.EnvOption
+	for _, name := range []string{"object", "oldObject", "request", "variables", "params", "namespaceObject", "authorizer"} {
+		inputs = append(inputs, cel.Variable(name, cel.DynType))
+	}
+	env := newBoundsEnv(t, celengine.LatestEngine, inputs)
+	random := rand.New(rand.NewPCG(5, 6))
+	compared, smaller := 0, 0
+	for _, name := range []string{bench.B, bench.R, bench.R2, bench.V} {
+		policies, err := bench.Policies(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range policies {
+			object := randomPod(random)
+			object["kind"] = "Pod"
+			c, s := env.checkVariables(t, &p.Spec, object)
+			compared, smaller = compared+c, smaller+s
+		}
+	}
+	t.Logf("%d expressions, %d sizes below the limit", compared, smaller)
+	if compared < 100 || smaller < 50 {
+		t.Errorf("%d expressions were compared, with %d sizes below the limit: the sets have lost their variety", compared, smaller)
+	}
+}
+
+// checkVariables returns how many expressions that read variables were compared, and how many variables have a bound
+// below the limit. It ends at the first variable without a value, as a batch does.
+func (env boundsEnv) checkVariables(t *testing.T, spec *v1alpha1.WebhookPolicySpec, object map[string]any) (compared, smaller int) {
+	t.Helper()
+	limit := extentOf(object)
+	limit.elements = max(limit.elements, limit.nested)
+	limit.nested = limit.elements
+	limit.text, limit.weight = max(limit.text, 16), limit.weight+1
+	values := map[string]any{}
+	inputs := map[string]any{
+		"object": object, "oldObject": nil, "params": nil, "namespaceObject": nil, "authorizer": nil, "variables": values,
+		"request": map[string]any{"operation": "CREATE", "userInfo": map[string]any{"groups": []any{}}},
+	}
+	var variables []namedRoot
+	for _, v := range spec.Variables {
+		root, value, size := env.checkCost(t, v.Expression, inputs, limit, sizesOf(variables, limit))
+		if value == nil || !measure(value).fits(limit) {
+			return compared, smaller
+		}
+		if got := measure(value); !got.fits(size) {
+			t.Errorf("%s: a value of %+v, bound %+v", v.Expression, got, size)
+		}
+		if size.elements < limit.elements || size.text < limit.text {
+			smaller++
+		}
+		variables = append(variables, namedRoot{v.Name, root})
+		values[v.Name] = value
+	}
+	for _, v := range spec.Validations {
+		if root, _, _ := env.checkCost(t, v.Expression, inputs, limit, sizesOf(variables, limit)); root != nil {
+			compared++
+		}
+	}
+	return compared, smaller
+}
+
+// checkCost evaluates an expression, and returns its syntax tree, its value, and the bound of its extent. All are nil for
+// an expression that a batch does not compile, and the value for an error.
+func (env boundsEnv) checkCost(
+	t *testing.T,
+	text string,
+	inputs map[string]any,
+	limit extent,
+	variables map[string]extent,
+) (ast.Expr, ref.Val, extent) {
+	t.Helper()
+	checked, issues := env.check.Compile(text)
+	if issues.Err() != nil {
+		return nil, nil, extent{}
+	}
+	program, err := env.check.Program(checked, cel.CostLimit(math.MaxUint64))
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	root := checked.NativeRep().Expr()
+	most, size := bound(root, limit, variables)
+	value, details, err := program.Eval(inputs)
+	if details == nil || details.ActualCost() == nil {
+		t.Fatalf("%s: no cost: %v", text, err)
+	}
+	if cost := *details.ActualCost(); float64(cost) > most {
+		t.Errorf("%s: cost %d, bound %v", text, cost, most)
+	}
+	if err != nil {
+		return root, nil, size
+	}
+	size.weight += 1e-6 // sums in another order differ
+	return root, value, size
+}
+
 func mostSucceed(t *testing.T, r boundsResult) {
 	t.Helper()
 	if r.evaluated < r.bounded/2 {
@@ -153,7 +253,7 @@ func checkBounds(t *testing.T, env boundsEnv, all []string, rows []boundsRow) bo
 			t.Fatalf("%s: %v", text, err)
 		}
 		for _, row := range rows {
-			limit, size := bound(checked.NativeRep().Expr(), row.size)
+			limit, size := bound(checked.NativeRep().Expr(), row.size, nil)
 			if math.IsInf(limit, 1) || math.IsNaN(limit) {
 				t.Errorf("%s: the cost is not bounded", text)
 				break

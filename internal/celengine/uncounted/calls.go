@@ -50,7 +50,7 @@ func operatorBound(operator string, args []extent) (cost float64, size extent, o
 		return 1, b.union(c), true
 	case operators.Equals, operators.NotEquals,
 		operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
-		return 1 + min(a.size(), b.size()), scalar(), true
+		return 1 + min(a.traversal(), b.traversal()), scalar(), true
 	case operators.In:
 		return 1 + b.elements, scalar(), true
 	case operators.Add:
@@ -66,7 +66,11 @@ func operatorBound(operator string, args []extent) (cost float64, size extent, o
 func valueBound(function string, args []extent) (cost float64, size extent, ok bool) {
 	a, b := args[0], args[1]
 	switch function {
-	case overloads.Size, overloads.TypeConvertInt, overloads.TypeConvertUint, overloads.TypeConvertDouble,
+	case overloads.Size:
+		size = scalar()
+		size.most = 1 + a.size()
+		return 1, size, true
+	case overloads.TypeConvertInt, overloads.TypeConvertUint, overloads.TypeConvertDouble,
 		overloads.TypeConvertBool, overloads.TypeConvertDuration, overloads.TypeConvertTimestamp,
 		overloads.TypeConvertType, "hasValue", "optional.none",
 		overloads.TimeGetFullYear, overloads.TimeGetMonth, overloads.TimeGetDayOfYear, overloads.TimeGetDayOfMonth,
@@ -222,7 +226,7 @@ func listBound(function string, args []extent) (cost float64, size extent, ok bo
 
 // asList is the extent of a list that has at most the elements of the list.
 func (e extent) asList() extent {
-	e.container, e.constant = true, nil
+	e.container, e.constant, e.most = true, nil, 0
 	return e
 }
 
@@ -233,6 +237,9 @@ func selfComparison(list extent) float64 { return 11 + 2.1*list.elements*list.el
 func rangeLimit(n extent) float64 {
 	if constant, ok := n.constant.(types.Int); ok {
 		return min(max(float64(constant), 0), celengine.MaxRange)
+	}
+	if n.most > 0 {
+		return min(n.most, celengine.MaxRange)
 	}
 	return celengine.MaxRange
 }

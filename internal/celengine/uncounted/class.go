@@ -7,7 +7,7 @@ import (
 
 // Extents of requests for which costs are bounded in advance.
 var (
-	elementClasses = [...]float64{16, 64, 256, 1024}      //nolint:gochecknoglobals // a constant
+	elementClasses = [...]float64{16, 32, 64, 256, 1024}  //nolint:gochecknoglobals // a constant
 	textClasses    = [...]float64{128, 1024, 8192, 65536} //nolint:gochecknoglobals // a constant
 )
 
@@ -16,6 +16,9 @@ const classes = len(elementClasses) * len(textClasses)
 // Class is the index of an extent of requests.
 type Class int
 
+// noClass is the class of an extent beyond all classes.
+const noClass Class = -1
+
 // smallestClass returns the smallest class of an extent, and whether there is one.
 func smallestClass(e extent) (Class, bool) {
 	for c := range Class(classes) {
@@ -23,7 +26,7 @@ func smallestClass(e extent) (Class, bool) {
 			return c, true
 		}
 	}
-	return 0, false
+	return noClass, false
 }
 
 // extent returns the extent of a class. The weight is that of objects that are not deep: one of 64 elements and
@@ -34,13 +37,16 @@ func (c Class) extent() extent {
 	return extent{elements: elements, nested: elements, text: text, weight: weight}
 }
 
-// ClassOf returns the class of the values of a request that expressions can read, and whether there is one.
-func ClassOf(raw *admissionv1.AdmissionRequest, objects *admission.VersionedAttributes) (Class, bool) {
+// Size bounds the values of a request that expressions can read.
+type Size struct{ extent }
+
+// SizeOf returns the size of the objects and the request that expressions can read.
+func SizeOf(raw *admissionv1.AdmissionRequest, objects *admission.VersionedAttributes) Size {
 	size := requestExtent(raw, objects)
 	for _, object := range []*admission.LazyObject{&objects.VersionedObject, &objects.VersionedOldObject} {
 		size = size.union(extentOf(tree(object)))
 	}
-	return smallestClass(size)
+	return Size{size}
 }
 
 // requestFields is the number of values in the CEL variable request without groups and extra values of the user.

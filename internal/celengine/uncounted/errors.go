@@ -38,7 +38,8 @@ func (e *unfinishedError) Error() string { return fmt.Sprintf("not finished: %v"
 // Unwrap implements errors.Unwrap.
 func (e *unfinishedError) Unwrap() error { return e.err }
 
-func isUnfinished(value ref.Val) bool {
+// IsUnfinished reports whether a value is that of an expression whose evaluation a panic has ended.
+func IsUnfinished(value ref.Val) bool {
 	err, ok := value.(*types.Err)
 	if !ok {
 		return false

@@ -5,6 +5,7 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 )
 
@@ -25,11 +26,36 @@ type Evaluation struct {
 	batch        *Batch
 	inputs       Inputs
 	requestValue ref.Val // set by the first expression that reads it
+	param        param
+	namespace    *Namespace // nil for policies that do not read it
+	class        Class      // of everything that the current policy can read
+	limit        extent     // of variables
 	variables    variableValues
-	limit        extent    // of variables
 	plan         *plan     // of the current policy
 	values       []ref.Val // by slot, nil before the evaluation
 	frame        *interpreter.ExecutionFrame
+}
+
+// Read determines what the next policies can read besides the request: an object as params, nil for none, and the
+// namespace, nil for policies that do not read it. It returns the class of all of it together, and whether there is
+// one. Only values that can be another one with this are evaluated again.
+func (e *Evaluation) Read(params *unstructured.Unstructured, namespace *Namespace) (Class, bool) {
+	if params != e.param.object {
+		e.param = newParam(params)
+		for _, slot := range e.batch.ofParams {
+			e.values[slot] = nil
+		}
+	}
+	size := e.inputs.Size.union(e.param.size)
+	if e.namespace = namespace; namespace != nil {
+		size = size.union(namespace.size)
+	}
+	class, ok := smallestClass(size)
+	if ok && class != e.class { // a variable can be within one class and beyond another one
+		clear(e.values)
+		e.class, e.limit = class, class.extent()
+	}
+	return class, ok
 }
 
 // ResolveName implements cel.Activation.
@@ -46,6 +72,12 @@ func (e *Evaluation) ResolveName(name string) (any, bool) {
 		return e.requestValue, true
 	case celplugin.VariableVarName:
 		return &e.variables, true
+	case celplugin.ParamsVarName:
+		return e.param.value, true
+	case celplugin.NamespaceVarName:
+		if e.namespace != nil {
+			return e.namespace.value, true
+		}
 	}
 	return nil, false
 }
@@ -53,7 +85,7 @@ func (e *Evaluation) ResolveName(name string) (any, bool) {
 // Parent implements cel.Activation.
 func (e *Evaluation) Parent() cel.Activation { return nil }
 
-// Policy evaluates the policy with an index in the batch.
+// Policy evaluates the policy with an index in the batch, except validations that ask the authorizer.
 func (e *Evaluation) Policy(index int) Outcome {
 	e.plan = &e.batch.plans[index]
 	if outcome := e.matched(); outcome != Satisfied {
@@ -61,17 +93,20 @@ func (e *Evaluation) Policy(index int) Outcome {
 	}
 	outcome := Satisfied
 	for _, slot := range e.plan.validations {
+		if slot == noSlot {
+			continue
+		}
 		value := e.value(slot)
 		switch {
 		case value == types.True:
-		case value == types.False, types.IsError(value) && !isUnfinished(value):
+		case value == types.False, types.IsError(value) && !IsUnfinished(value):
 			outcome = Violated
 		default:
 			return Undecided
 		}
 	}
-	for _, slot := range e.plan.messageVariables {
-		if isUnfinished(e.variable(slot)) {
+	for _, slot := range e.plan.checkedVariables {
+		if IsUnfinished(e.variable(slot)) {
 			return Undecided
 		}
 	}
@@ -88,7 +123,7 @@ func (e *Evaluation) matched() Outcome {
 		}
 		value := e.value(slot)
 		switch {
-		case isUnfinished(value):
+		case IsUnfinished(value):
 			return Undecided
 		case value == types.False:
 			outcome = NotMatched
@@ -115,12 +150,16 @@ func (e *Evaluation) variable(slot int) ref.Val {
 	return e.values[slot]
 }
 
-// Validation is the value of a validation of the last policy that was evaluated.
-func (e *Evaluation) Validation(index int) ref.Val { return e.value(e.plan.validations[index]) }
+// Validation is the value of a validation of the last policy that was evaluated, nil if it asks the authorizer.
+func (e *Evaluation) Validation(index int) ref.Val { return e.valueOrNil(e.plan.validations[index]) }
 
 // Message is the value of the message expression of a validation of that policy, nil without one.
-func (e *Evaluation) Message(index int) ref.Val {
-	slot := e.plan.messages[index]
+func (e *Evaluation) Message(index int) ref.Val { return e.valueOrNil(e.plan.messages[index]) }
+
+// Annotation is the value of an audit annotation of that policy.
+func (e *Evaluation) Annotation(index int) ref.Val { return e.value(e.plan.annotations[index]) }
+
+func (e *Evaluation) valueOrNil(slot int) ref.Val {
 	if slot == noSlot {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package uncounted
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/cel-go/interpreter"
 	"k8s.io/apimachinery/pkg/util/version"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/apiserver/pkg/cel/library"
 
@@ -28,10 +30,33 @@ type Expression struct {
 	bounds [classes]float64 // upper bounds of the cost, by class
 	small  bool             // the value has the extent of any class that the values have that it reads
 	reads  []string         // variables, sorted
+	inputs Input
 }
 
-// Compiler compiles expressions that have compiled before. All of their inputs have no static type. It is safe for
-// concurrent use.
+// Input is a set of inputs that not all policies have.
+type Input uint8
+
+// Inputs that not all policies have.
+const (
+	Params Input = 1 << iota
+	NamespaceObject
+	Authorizer
+)
+
+func inputOf(name string) Input {
+	switch name {
+	case celplugin.ParamsVarName:
+		return Params
+	case celplugin.NamespaceVarName:
+		return NamespaceObject
+	case celplugin.AuthorizerVarName:
+		return Authorizer
+	}
+	return 0
+}
+
+// Compiler compiles expressions that have compiled before. Of their inputs, only the namespace has a static type,
+// because its fields for times are texts, which functions reject. It is safe for concurrent use.
 type Compiler struct {
 	check    *cel.Env
 	planner  interpreter.Interpreter
@@ -40,14 +65,20 @@ type Compiler struct {
 
 // NewCompiler returns a compiler for the functions of an environment.
 func NewCompiler(base *environment.EnvSet) (*Compiler, error) {
-	var inputs []cel.EnvOption
+	namespace := celplugin.BuildNamespaceType()
+	inputs := []cel.EnvOption{cel.Variable(celplugin.NamespaceVarName, namespace.CelType())}
 	names := []string{
 		celplugin.ObjectVarName, celplugin.OldObjectVarName, celplugin.RequestVarName, celplugin.VariableVarName,
+		celplugin.ParamsVarName, celplugin.AuthorizerVarName,
 	}
 	for _, name := range names {
 		inputs = append(inputs, cel.Variable(name, cel.DynType))
 	}
-	set, err := base.Extend(environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0), EnvOptions: inputs})
+	set, err := base.Extend(environment.VersionedOptions{
+		IntroducedVersion: version.MajorMinor(1, 0),
+		EnvOptions:        inputs,
+		DeclTypes:         []*apiservercel.DeclType{namespace},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
 	}
@@ -100,16 +131,13 @@ func (c *Compiler) compileNew(parsed *cel.Ast) (u *Expression, err error) {
 	if issues.Err() != nil {
 		return nil, issues.Err()
 	}
-	u = &Expression{small: true}
 	root := checked.NativeRep().Expr()
-	for i := range u.bounds {
-		limit := Class(i).extent()
-		cost, size := bound(root, limit)
-		u.bounds[i] = cost
-		u.small = u.small && size.fits(limit)
-	}
-	if u.reads, err = variablesIn(root); err != nil {
+	u = boundsOf(root)
+	if u.reads, u.inputs, err = readsOf(root); err != nil {
 		return nil, err
+	}
+	if u.inputs&NamespaceObject != 0 && hasStaticFields(checked.OutputType()) {
+		return nil, errors.New("its value has the static type of a part of namespaceObject")
 	}
 	u.Program, err = c.planner.NewInterpretable(
 		withLoops(checked.NativeRep()),
@@ -122,6 +150,24 @@ func (c *Compiler) compileNew(parsed *cel.Ast) (u *Expression, err error) {
 	return u, err
 }
 
+func boundsOf(root ast.Expr) *Expression {
+	u := &Expression{small: true}
+	for i := range u.bounds {
+		limit := Class(i).extent()
+		cost, size := bound(root, limit, nil)
+		u.bounds[i] = cost
+		u.small = u.small && size.fits(limit)
+	}
+	return u
+}
+
+// hasStaticFields reports whether a value can be a time of a namespace, or have one in it. A variable has no static type
+// in a batch, so that functions would accept it.
+func hasStaticFields(t *types.Type) bool {
+	return t.Kind() == types.TimestampKind || t.Kind() == types.StructKind ||
+		slices.ContainsFunc(t.Parameters(), hasStaticFields)
+}
+
 // eval returns the value of the expression, which can be an error. A panic is an unfinishedError.
 func (u *Expression) eval(frame *interpreter.ExecutionFrame) (out ref.Val) {
 	defer func() {
@@ -132,12 +178,14 @@ func (u *Expression) eval(frame *interpreter.ExecutionFrame) (out ref.Val) {
 	return u.Program.Exec(frame)
 }
 
-// variablesIn returns the names of the variables that an expression reads. An error
+// readsOf returns the names of the variables that an expression reads, and inputs. An error
 // means that it computes a name, or that a name is escaped or, such as .object, absolute.
-func variablesIn(root ast.Expr) ([]string, error) {
-	var names []string
+func readsOf(root ast.Expr) (names []string, inputs Input, err error) {
 	uses, selected := 0, 0
 	ast.PreOrderVisit(root, ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() == ast.IdentKind {
+			inputs |= inputOf(e.AsIdent())
+		}
 		switch {
 		case isVariables(e) || e.Kind() == ast.IdentKind && strings.HasPrefix(e.AsIdent(), "."):
 			uses++
@@ -147,10 +195,10 @@ func variablesIn(root ast.Expr) ([]string, error) {
 		}
 	}))
 	if uses != selected || slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "__") }) {
-		return nil, fmt.Errorf("the variables that the expression reads are not known")
+		return nil, 0, fmt.Errorf("the variables that the expression reads are not known")
 	}
 	slices.Sort(names)
-	return slices.Compact(names), nil
+	return slices.Compact(names), inputs, nil
 }
 
 func isVariables(e ast.Expr) bool {

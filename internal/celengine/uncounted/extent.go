@@ -15,6 +15,7 @@ import (
 type extent struct {
 	elements, nested, text, weight float64
 
+	most      float64 // that an integer can be; zero if that is not known
 	container bool    // it is known to be a list or a map
 	constant  ref.Val // the value of a literal, else nil
 }
@@ -80,6 +81,13 @@ func (e extent) union(o extent) extent {
 		elements: max(e.elements, o.elements), nested: max(e.nested, o.nested),
 		text: max(e.text, o.text), weight: max(e.weight, o.weight), container: e.container && o.container,
 	}
+}
+
+// within bounds a value that has the extent, and for which a batch ensures the limit too.
+func (e extent) within(limit extent) extent {
+	e.elements, e.nested = min(e.elements, limit.elements), min(e.nested, limit.nested)
+	e.text, e.weight = min(e.text, limit.text), min(e.weight, limit.weight)
+	return e
 }
 
 // fits reports whether every number is at most that of a limit.

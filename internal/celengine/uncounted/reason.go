@@ -20,14 +20,20 @@ func (p *Policy) Sizes() (fit, all int) {
 	return fit, classes
 }
 
-// Unbounded returns why the cost of an expression has to be counted for every request; "" if it has not. For a long
-// expression it takes long, so it is not for requests.
-func (c *Compiler) Unbounded(parsed *cel.Ast) string {
+// Unbounded returns why the cost of an expression of a policy has to be counted for every request; "" if it has not. For
+// a long expression it takes long, so it is not for requests.
+func (c *Compiler) Unbounded(p *Policy, e *Expression, parsed *cel.Ast) string {
+	if p.Reads(e, Authorizer) {
+		return ""
+	}
 	u, err := c.compileNew(parsed)
 	if err != nil {
 		return err.Error()
 	}
 	least := u.bounds[0]
+	if known, ok := p.least[e]; ok {
+		least = known
+	}
 	if least <= celconfig.PerCallLimit/margin {
 		return ""
 	}
@@ -48,7 +54,7 @@ func unboundedFunction(root ast.Expr) (name string) {
 		if found {
 			return
 		}
-		cost, _ := bound(e, Class(0).extent())
+		cost, _ := bound(e, Class(0).extent(), nil)
 		found = math.IsInf(cost, 1)
 		if found && e.Kind() == ast.CallKind {
 			name = e.AsCall().FunctionName()

@@ -33,7 +33,7 @@ func (v *variableValues) Find(key ref.Val) (ref.Val, bool) {
 		return nil, false
 	}
 	value := e.variable(e.plan.variables[at])
-	if isUnfinished(value) {
+	if IsUnfinished(value) {
 		panic(value)
 	}
 	if err, ok := value.(*types.Err); ok {
