@@ -78,6 +78,7 @@ func Check(d *Dump, now time.Time) []Finding {
 	c.cycles()
 	c.managers()
 	c.ostiary()
+	c.severalCalls()
 	slices.SortStableFunc(c.findings, compareFindings)
 	return c.findings
 }

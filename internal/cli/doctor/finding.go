@@ -13,7 +13,7 @@ const (
 	Error Severity = "error"
 	// Warning means that requests can fail, or that a webhook is not called as intended.
 	Warning Severity = "warning"
-	// Info means that a webhook has no effect, without harm.
+	// Info means that a webhook has no effect, or costs more than it has to, without harm.
 	Info Severity = "info"
 )
 

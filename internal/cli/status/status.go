@@ -82,21 +82,10 @@ func statusOf(d *doctor.Dump, m *metrics, why error, now time.Time) *Status {
 		s.Policies = append(s.Policies, policyOf(&d.Policies[i], m))
 	}
 	slices.SortFunc(s.Policies, func(a, b Policy) int { return cmp.Compare(a.Name, b.Name) })
-	s.Calls = slices.DeleteFunc(callsOf(d), func(c registration.Calls) bool {
+	s.Calls = slices.DeleteFunc(registration.CallsOf(d.Configurations()), func(c registration.Calls) bool {
 		return c.Mutating <= 1 && c.Validating <= 1
 	})
 	return s
-}
-
-func callsOf(d *doctor.Dump) []registration.Calls {
-	var configs []registration.Configuration
-	for i := range d.Mutating {
-		configs = append(configs, &d.Mutating[i])
-	}
-	for i := range d.Validating {
-		configs = append(configs, &d.Validating[i])
-	}
-	return registration.CallsOf(configs)
 }
 
 // clientConfig returns how API servers call Ostiary, as its canary says; nil if there is
