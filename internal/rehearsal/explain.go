@@ -38,8 +38,8 @@ func (s *stage) explain(r *request, e *policy.Evaluated) string {
 			return explainNull(input, r.Operation)
 		}
 	}
-	if strings.Contains(e.Err.Error(), "no such key") { // CEL has no type for this error
-		return s.guard(read, e.State)
+	if _, after, ok := strings.Cut(e.Err.Error(), "no such key: "); ok { // CEL has no type for this error
+		return s.guard(read, e.State, after)
 	}
 	return ""
 }
@@ -71,13 +71,14 @@ func explainNull(input string, o admissionv1.Operation) string {
 		"or remove %s from operations", o, o, o)
 }
 
-// guard suggests an optional selection for the field that is absent.
-func (s *stage) guard(read *reading, state interpreter.EvalState) string {
+// guard suggests an optional selection for a field that is absent, if possible for the one with a key.
+func (s *stage) guard(read *reading, state interpreter.EvalState, key string) string {
 	if read.parsed == nil || state == nil {
 		return ""
 	}
 	native := read.parsed.NativeRep()
 	var found string
+	best := 0
 	root := ast.NavigateAST(native)
 	for _, e := range ast.MatchDescendants(root, isSelected) {
 		operand, name := parts(e)
@@ -95,14 +96,26 @@ func (s *stage) guard(read *reading, state interpreter.EvalState) string {
 			continue
 		}
 		suggestion := text + optional(name) + rest(e)
-		if len(suggestion) <= maxShown && (found == "" || len(suggestion) > len(found)) {
-			found = suggestion
+		if rank := rankOf(suggestion, name == key); rank > best {
+			found, best = suggestion, rank
 		}
 	}
 	if found == "" {
 		return "guard the field with has(), or select it with .? and orValue()"
 	}
 	return "write " + found
+}
+
+// rankOf returns how good a suggestion is: the longest one reads most of what is absent. It is 0 for one that is
+// too long to be shown.
+func rankOf(suggestion string, hasKey bool) int {
+	switch {
+	case len(suggestion) > maxShown:
+		return 0
+	case hasKey:
+		return maxShown + len(suggestion)
+	}
+	return len(suggestion)
 }
 
 // failsIn reports whether an expression was evaluated to an error.
