@@ -730,3 +730,17 @@ func TestModelCatches(t *testing.T) {
 		})
 	}
 }
+
+// TestModelSeeds repeats walks that have found a fault.
+func TestModelSeeds(t *testing.T) {
+	for name, seed := range map[string]uint64{
+		"a stale leader issues a certificate of a CA that was replaced": 12013086343849823650,
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newModel(t, seed, Next)
+			if failure := m.walk(250); failure != "" {
+				t.Fatalf("%s\n%s", failure, strings.Join(m.log, "\n"))
+			}
+		})
+	}
+}

@@ -86,8 +86,18 @@ func (s State) caProblem(o Observed, names Names) error {
 		return errors.New("the CA is older than the served or published one: it was restored from a backup")
 	case s.isUnknownCA(o):
 		return errors.New("the trust bundle of the CA's epoch does not contain it")
+	case s.abandonsLeaf(s.CA, o, names):
+		return errors.New("replicas may serve a certificate of another CA than this one and the one before")
 	}
 	return nil
+}
+
+// abandonsLeaf reports whether API servers that trust the bundle of a CA during its rotation reject the stored leaf, which
+// the stored bundle verifies. A leader that had decided before the CA was replaced can store such a leaf afterwards, because
+// the CA and the leaf are in two Secrets. After a rotation, no replica serves a leaf of another CA.
+func (s State) abandonsLeaf(ca Authority, o Observed, names Names) bool {
+	return ca.Previous != nil && s.Serving.Pair.checkAt(o.Clocks, s.Serving.Bundle, names) == nil &&
+		s.Serving.Pair.checkAt(o.Clocks, ca.trusted(o.Clocks), names) != nil
 }
 
 // isCAPublished reports whether every configuration has a bundle with the CA. A
@@ -110,7 +120,7 @@ func (s State) isUnknownCA(o Observed) bool {
 // for two.
 func (s State) replaceCA(o Observed, names Names, problem error) Action {
 	known := o.Memory.CA
-	if known.Pair.checkCAFor(o, names) == nil && known.Epoch >= max(s.CA.Epoch, o.epoch(s)) {
+	if known.Pair.checkCAFor(o, names) == nil && known.Epoch >= max(s.CA.Epoch, o.epoch(s)) && !s.abandonsLeaf(known, o, names) {
 		return Action{Kind: RestoreCA, Reason: problem.Error()}
 	}
 	return s.createCA(o, names, problem.Error())
