@@ -35,7 +35,7 @@ import (
 )
 
 const (
-	eventually = time.Minute
+	eventually = 3 * time.Minute
 	pause      = 20 * time.Millisecond
 	testBudget = 64 << 20
 )
