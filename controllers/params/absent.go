@@ -27,7 +27,9 @@ const maxReads = 10
 // Absent returns warnings about params that a policy names and that do not exist, on a
 // server that serves some resources. An object that cannot be read in time, or whose
 // namespace is that of each request, causes none.
-func (s *Store) Absent(ctx context.Context, p *v1alpha1.WebhookPolicy, served map[schema.GroupVersion][]metav1.APIResource) []advice.Warning {
+func (s *Store) Absent(
+	ctx context.Context, p *v1alpha1.WebhookPolicy, served map[schema.GroupVersion][]metav1.APIResource,
+) []advice.Warning {
 	if p.Spec.ParamKind == nil || served == nil {
 		return nil
 	}

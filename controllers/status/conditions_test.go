@@ -363,7 +363,8 @@ func TestEnforcedMessage(t *testing.T) {
 
 func TestMessagesAreBounded(t *testing.T) {
 	var list []metav1.Condition
-	setCondition(&list, metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "R", Message: strings.Repeat("é", maxMessage)}, 1, now)
+	long := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "R", Message: strings.Repeat("é", maxMessage)}
+	setCondition(&list, long, 1, now)
 	if got := len(list[0].Message); got > 32<<10 {
 		t.Errorf("a message of %d bytes, which the API server refuses", got)
 	}

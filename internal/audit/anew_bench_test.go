@@ -50,7 +50,10 @@ func BenchmarkEvaluateAnew(b *testing.B) {
 	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, labels: {app: web}}, " +
 		"spec: {nodeName: a, containers: [{name: c, image: 'registry.example.com/i:1', %s}]}, status: {phase: Running}}"
 	objects := map[string]string{
-		"restricted Pod": rulesWith(pod, restricted), "Pod": rulesWith(pod, "ports: [{containerPort: 80}]"), "Deployment": deployment, "ConfigMap": configMap,
+		"restricted Pod": rulesWith(pod, restricted),
+		"Pod":            rulesWith(pod, "ports: [{containerPort: 80}]"),
+		"Deployment":     deployment,
+		"ConfigMap":      configMap,
 	}
 	evaluators, host := auditable(b), environment()
 	for name, text := range objects {

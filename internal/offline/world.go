@@ -60,7 +60,10 @@ type listing struct {
 // NewWorld returns a world with the objects of files. A namespace that is not among them
 // has only the label with its name. Without an authorizer, every check fails.
 func NewWorld(apis *APIs, namespaces []*corev1.Namespace, objects []load.Object, a authorizer.UnconditionalAuthorizer) *World {
-	w := &World{apis: apis, namespaces: map[string]*corev1.Namespace{}, objects: objects, authorizer: a, listed: map[listing]*stored{}, live: map[string]*corev1.Namespace{}, now: time.Now}
+	w := &World{
+		apis: apis, namespaces: map[string]*corev1.Namespace{}, objects: objects, authorizer: a,
+		listed: map[listing]*stored{}, live: map[string]*corev1.Namespace{}, now: time.Now,
+	}
 	for _, n := range namespaces {
 		w.namespaces[n.Name] = namespaceOf(n)
 	}

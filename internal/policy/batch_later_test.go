@@ -44,29 +44,52 @@ func TestLaterPolicies(t *testing.T) {
 		alone    bool // it is evaluated so
 		ratchets bool // and alone if there is a stored object
 	}{
-		"all params":              {spec: ofConfigMaps + tooFew + bound(all)},
-		"all params pass":         {spec: ofConfigMaps + validations(`params.data.max != "x"`, "object != null") + bound(all)},
-		"one of them":             {spec: ofConfigMaps + tooFew + bound(second)},
-		"null":                    {spec: ofConfigMaps + anyParam + bound(none)},
-		"null, and an error":      {spec: ofConfigMaps + validations(`params.data.max == "1"`) + bound(none)},
-		"several bindings":        {spec: ofConfigMaps + anyParam + bound(none, second, all)},
-		"missing, Deny":           {spec: ofConfigMaps + tooFew + bound(missing, second)},
-		"missing, Allow":          {spec: ofConfigMaps + tooFew + bound(allowed)},
-		"params in variables":     {spec: ofConfigMaps + variables + validations("variables.sum == 5", "variables.max < 3") + bound(all)},
-		"params in a message":     {spec: ofConfigMaps + `validations: [{expression: 'false', messageExpression: 'string(params.data.max)'}]` + "\n" + bound(all)},
-		"a field is missing":      {spec: ofConfigMaps + validations(`params.data.no == "x"`, `has(params.data.no)`) + bound(all)},
-		"another error":           {spec: ofConfigMaps + validations(`params.data.max + 1 == 2`, `int(params.metadata.name) == 1`) + bound(all)},
-		"an error of a variable":  {spec: ofConfigMaps + "variables: [{name: x, expression: 'params.no.x'}]\n" + validations(`variables.x == 1`) + bound(all)},
-		"a condition":             {spec: ofConfigMaps + "matchConditions: [{name: c, expression: 'params.data.max == \"2\"'}]\n" + validations("false") + bound(all)},
-		"an error of a condition": {spec: ofConfigMaps + "matchConditions: [{name: c, expression: 'params.no == 2'}]\n" + validations("false") + bound(second), alone: true},
-		"params as a whole":       {spec: ofConfigMaps + validations("params == object", "params.size() == 9", "params.all(k, k != \"x\")") + bound(all)},
-		"a kind without params":   {spec: ofConfigMaps + validations("object.spec.no == 1") + bound(second)},
-		"custom params":           {spec: ofLimits + validations("params.spec.max > 5", `params.spec.names[0] == "web"`, "params.spec.names.exists(n, n == 1.5)") + bound(all)},
-		"failurePolicy Ignore":    {spec: "failurePolicy: Ignore\n" + ofConfigMaps + validations(`params.data.no == "x"`) + bound(all)},
+		"all params":          {spec: ofConfigMaps + tooFew + bound(all)},
+		"all params pass":     {spec: ofConfigMaps + validations(`params.data.max != "x"`, "object != null") + bound(all)},
+		"one of them":         {spec: ofConfigMaps + tooFew + bound(second)},
+		"null":                {spec: ofConfigMaps + anyParam + bound(none)},
+		"null, and an error":  {spec: ofConfigMaps + validations(`params.data.max == "1"`) + bound(none)},
+		"several bindings":    {spec: ofConfigMaps + anyParam + bound(none, second, all)},
+		"missing, Deny":       {spec: ofConfigMaps + tooFew + bound(missing, second)},
+		"missing, Allow":      {spec: ofConfigMaps + tooFew + bound(allowed)},
+		"params in variables": {spec: ofConfigMaps + variables + validations("variables.sum == 5", "variables.max < 3") + bound(all)},
+		"params in a message": {
+			spec: ofConfigMaps + `validations: [{expression: 'false', messageExpression: 'string(params.data.max)'}]` + "\n" + bound(all),
+		},
+		"a field is missing": {spec: ofConfigMaps + validations(`params.data.no == "x"`, `has(params.data.no)`) + bound(all)},
+		"another error":      {spec: ofConfigMaps + validations(`params.data.max + 1 == 2`, `int(params.metadata.name) == 1`) + bound(all)},
+		"an error of a variable": {
+			spec: ofConfigMaps + "variables: [{name: x, expression: 'params.no.x'}]\n" + validations(`variables.x == 1`) + bound(all),
+		},
+		"a condition": {
+			spec: ofConfigMaps + "matchConditions: [{name: c, expression: 'params.data.max == \"2\"'}]\n" + validations("false") + bound(all),
+		},
+		"an error of a condition": {
+			spec:  ofConfigMaps + "matchConditions: [{name: c, expression: 'params.no == 2'}]\n" + validations("false") + bound(second),
+			alone: true,
+		},
+		"params as a whole": {
+			spec: ofConfigMaps + validations("params == object", "params.size() == 9", "params.all(k, k != \"x\")") + bound(all),
+		},
+		"a kind without params": {spec: ofConfigMaps + validations("object.spec.no == 1") + bound(second)},
+		"custom params": {
+			spec: ofLimits +
+				validations("params.spec.max > 5", `params.spec.names[0] == "web"`, "params.spec.names.exists(n, n == 1.5)") + bound(all),
+		},
+		"failurePolicy Ignore": {spec: "failurePolicy: Ignore\n" + ofConfigMaps + validations(`params.data.no == "x"`) + bound(all)},
 
-		"annotations":               {spec: "auditAnnotations: [{key: a, valueExpression: 'string(object.metadata.name)'}, {key: b, valueExpression: 'null'}]\n" + validations("true")},
-		"annotations of params":     {spec: ofConfigMaps + "auditAnnotations: [{key: a, valueExpression: '\"max \" + params.data.max'}]\n" + validations("params.data.max == \"2\"") + bound(all)},
-		"an error of an annotation": {spec: "auditAnnotations: [{key: a, valueExpression: 'string(object.spec.no)'}, {key: b, valueExpression: 'string(1 / 0)'}]\n" + validations("true")},
+		"annotations": {
+			spec: "auditAnnotations: [{key: a, valueExpression: 'string(object.metadata.name)'}, {key: b, valueExpression: 'null'}]\n" +
+				validations("true"),
+		},
+		"annotations of params": {
+			spec: ofConfigMaps + "auditAnnotations: [{key: a, valueExpression: '\"max \" + params.data.max'}]\n" +
+				validations("params.data.max == \"2\"") + bound(all),
+		},
+		"an error of an annotation": {
+			spec: "auditAnnotations: [{key: a, valueExpression: 'string(object.spec.no)'}, {key: b, valueExpression: 'string(1 / 0)'}]\n" +
+				validations("true"),
+		},
 		"an annotation and an error": {
 			spec: "auditAnnotations: [{key: a, valueExpression: '\"x\"'}]\n" + validations("object.spec.no == 1"),
 		},
@@ -79,10 +102,22 @@ func TestLaterPolicies(t *testing.T) {
 			`namespaceObject == null || namespaceObject.metadata.labels.tier == "prod"`, `namespaceObject.metadata.labels.no == "x"`,
 			`namespaceObject.metadata.?labels[?"tier"].orValue("") == "test"`, `has(namespaceObject.metadata.deletionTimestamp)`,
 		)},
-		"a namespace in a message":  {spec: `validations: [{expression: 'false', messageExpression: 'namespaceObject.metadata.name + namespaceObject.status.phase'}]`},
-		"a namespace in a variable": {spec: "variables: [{name: l, expression: 'namespaceObject.metadata.labels'}]\n" + validations(`variables.l.tier == "x"`, `variables.l.all(k, k == "tier")`)},
-		"a time of a namespace":     {spec: validations(`string(namespaceObject.metadata.creationTimestamp) == "x"`, `namespaceObject.metadata.creationTimestamp == timestamp("2026-01-01T00:00:00Z")`)},
-		"a variable with a time":    {spec: "variables: [{name: at, expression: 'namespaceObject.metadata.creationTimestamp'}]\n" + validations(`string(variables.at) == "x"`), alone: true},
+		"a namespace in a message": {
+			spec: `validations: [{expression: 'false', messageExpression: 'namespaceObject.metadata.name + namespaceObject.status.phase'}]`,
+		},
+		"a namespace in a variable": {
+			spec: "variables: [{name: l, expression: 'namespaceObject.metadata.labels'}]\n" +
+				validations(`variables.l.tier == "x"`, `variables.l.all(k, k == "tier")`),
+		},
+		"a time of a namespace": {
+			spec: validations(`string(namespaceObject.metadata.creationTimestamp) == "x"`,
+				`namespaceObject.metadata.creationTimestamp == timestamp("2026-01-01T00:00:00Z")`),
+		},
+		"a variable with a time": {
+			spec: "variables: [{name: at, expression: 'namespaceObject.metadata.creationTimestamp'}]\n" +
+				validations(`string(variables.at) == "x"`),
+			alone: true,
+		},
 		"a condition and a namespace": {
 			spec: "matchConditions: [{name: c, expression: 'object != null'}]\n" + validations(`namespaceObject.metadata.name != "shop"`),
 		},
@@ -116,8 +151,15 @@ func TestLaterPolicies(t *testing.T) {
 
 		"a binding that matches":     {spec: validations("object.spec.containers.size() == 1") + bound(selected, other)},
 		"a binding that matches not": {spec: validations("false") + bound(other)},
-		"names":                      {spec: ofConfigMaps + "validations: [{name: first, expression: 'params.data.max == \"2\"'}, {name: second, expression: 'true'}]\n" + bound(all, none)},
-		"names behind a condition":   {spec: ofConfigMaps + "matchConditions: [{name: c, expression: 'false'}]\nvalidations: [{name: first, expression: 'false'}]\n" + bound(all)},
+		"names": {
+			spec: ofConfigMaps +
+				"validations: [{name: first, expression: 'params.data.max == \"2\"'}, {name: second, expression: 'true'}]\n" +
+				bound(all, none),
+		},
+		"names behind a condition": {
+			spec: ofConfigMaps +
+				"matchConditions: [{name: c, expression: 'false'}]\nvalidations: [{name: first, expression: 'false'}]\n" + bound(all),
+		},
 	}
 	denied, failed := 0, 0
 	for name, tt := range tests {
@@ -213,7 +255,11 @@ func TestLaterPoliciesStayWithinLimits(t *testing.T) {
 			alone:  2,
 		},
 		"the same in another order": {
-			specs:  map[string]string{"a": long + ofConfigMaps + by("small"), "b": long + ofConfigMaps + by("large"), "c": long + ofConfigMaps + by("large")},
+			specs: map[string]string{
+				"a": long + ofConfigMaps + by("small"),
+				"b": long + ofConfigMaps + by("large"),
+				"c": long + ofConfigMaps + by("large"),
+			},
 			params: map[string]map[string]any{"large": text(300), "small": text(3)},
 			alone:  1,
 		},
@@ -222,7 +268,10 @@ func TestLaterPoliciesStayWithinLimits(t *testing.T) {
 			namespace: namespace(8000),
 		},
 		"a long text of a namespace": {
-			specs:     map[string]string{"p": "validations: [{expression: '!namespaceObject.metadata.annotations.a.contains(namespaceObject.metadata.annotations.a + \"b\")'}]"},
+			specs: map[string]string{
+				"p": "validations: [{expression: '!namespaceObject.metadata.annotations.a" +
+					".contains(namespaceObject.metadata.annotations.a + \"b\")'}]",
+			},
 			namespace: namespace(65536),
 			alone:     1,
 			want:      map[string]Decision{"p": DecisionError},

@@ -336,7 +336,7 @@ func (b *builder) readsElsewhere(q *uncounted.Policy) string {
 	for _, kind := range []struct {
 		all         []*uncounted.Expression
 		list, field string
-		asked       string // what such an expression does not do
+		what        string // in a reason
 	}{
 		{q.Conditions, "matchConditions", "expression", "a match condition"},
 		{q.Messages, "validations", "messageExpression", "a message"},
@@ -347,9 +347,9 @@ func (b *builder) readsElsewhere(q *uncounted.Policy) string {
 			switch {
 			case e == nil:
 			case q.Reads(e, uncounted.Authorizer):
-				return fmt.Sprintf("%s: %s that asks the authorizer is evaluated alone", at, kind.asked)
+				return fmt.Sprintf("%s: %s that asks the authorizer is evaluated alone", at, kind.what)
 			case kind.list != "validations" && q.Reads(e, uncounted.NamespaceObject):
-				return fmt.Sprintf("%s: namespaceObject has another value in %s", at, kind.asked)
+				return fmt.Sprintf("%s: namespaceObject has another value in %s", at, kind.what)
 			}
 		}
 	}

@@ -106,23 +106,48 @@ var nativeCases = []nativeCase{
 
 	{name: "namespaceObject", spec: `validations: [{expression: 'namespaceObject == null', messageExpression: 'namespaceObject.metadata.name + namespaceObject.metadata.labels.tier + namespaceObject.status.phase + namespaceObject.spec.finalizers[0] + string(namespaceObject.metadata.creationTimestamp)'}, {expression: 'namespaceObject == null', messageExpression: 'namespaceObject.metadata.labels["tier"] + namespaceObject.metadata.resourceVersion'}]`, want: "422 Invalid: "},
 	{name: "namespaceObject by functions", spec: namespaceValidations(
-		`string(namespaceObject.metadata.creationTimestamp) != ""`, `timestamp(namespaceObject.metadata.creationTimestamp) > timestamp("2020-01-01T00:00:00Z")`,
+		`string(namespaceObject.metadata.creationTimestamp) != ""`,
+		`timestamp(namespaceObject.metadata.creationTimestamp) > timestamp("2020-01-01T00:00:00Z")`,
 		`int(namespaceObject.metadata.creationTimestamp) > 1`, `namespaceObject.metadata.creationTimestamp.getFullYear() == 2026`,
-		`namespaceObject.metadata.creationTimestamp < timestamp("2030-01-01T00:00:00Z")`, `namespaceObject.metadata.creationTimestamp == timestamp("2026-01-01T00:00:00Z")`,
-		`namespaceObject.metadata.creationTimestamp + duration("1h") > timestamp("2020-01-01T00:00:00Z")`, `dyn(namespaceObject.metadata.creationTimestamp) == "2026-01-01T00:00:00Z"`,
+		`namespaceObject.metadata.creationTimestamp < timestamp("2030-01-01T00:00:00Z")`,
+		`namespaceObject.metadata.creationTimestamp == timestamp("2026-01-01T00:00:00Z")`,
+		`namespaceObject.metadata.creationTimestamp + duration("1h") > timestamp("2020-01-01T00:00:00Z")`,
+		`dyn(namespaceObject.metadata.creationTimestamp) == "2026-01-01T00:00:00Z"`,
 		`string(dyn(namespaceObject).metadata.creationTimestamp) == "x"`, `type(dyn(namespaceObject)) == map`,
 		`namespaceObject.metadata.UID == "5a1c"`, `dyn(namespaceObject.metadata).uid == "x"`, `has(namespaceObject.metadata.deletionTimestamp)`,
-		`namespaceObject.metadata.deletionTimestamp == null`, `namespaceObject.metadata.generation == 0`, `has(namespaceObject.metadata.generateName)`,
-		`namespaceObject.status.conditions.size() == 0`, `namespaceObject.metadata.?labels[?"tier"].orValue("") == "prod"`, `namespaceObject.metadata.labels.all(k, v, v == "prod")`,
-		`"tier" in namespaceObject.metadata.labels`, `namespaceObject.metadata.labels == {"tier": "prod"}`, `namespaceObject.metadata.labels.no == "x"`,
+		`namespaceObject.metadata.deletionTimestamp == null`,
+		`namespaceObject.metadata.generation == 0`,
+		`has(namespaceObject.metadata.generateName)`,
+		`namespaceObject.status.conditions.size() == 0`,
+		`namespaceObject.metadata.?labels[?"tier"].orValue("") == "prod"`,
+		`namespaceObject.metadata.labels.all(k, v, v == "prod")`,
+		`"tier" in namespaceObject.metadata.labels`,
+		`namespaceObject.metadata.labels == {"tier": "prod"}`,
+		`namespaceObject.metadata.labels.no == "x"`,
 		`namespaceObject.metadata.labels.map(k, namespaceObject.metadata.labels[k]) == ["prod"]`, `namespaceObject.spec.finalizers[1] == "x"`,
-		`namespaceObject.metadata.finalizers.exists(f, f == "x")`, `namespaceObject == namespaceObject`, `optional.of(namespaceObject.metadata.name).orValue("") == "shop"`,
+		`namespaceObject.metadata.finalizers.exists(f, f == "x")`,
+		`namespaceObject == namespaceObject`,
+		`optional.of(namespaceObject.metadata.name).orValue("") == "shop"`,
 	), want: "no such overload"},
-	{name: "namespaceObject by variables", spec: `{variables: [{name: labels, expression: 'namespaceObject.metadata.labels'}, {name: name, expression: 'namespaceObject.metadata.name'}, {name: any, expression: 'dyn(namespaceObject.metadata)'}, {name: at, expression: 'dyn(namespaceObject.metadata.creationTimestamp)'}], ` +
-		namespaceValidations(`variables.labels.tier == "x"`, `variables.name == "x"`, `string(variables.any.creationTimestamp) == ""`, `string(variables.at) == ""`, `variables.at == timestamp("2026-01-01T00:00:00Z")`)[1:],
+	{name: "namespaceObject by variables", spec: `{variables: [{name: labels, expression: 'namespaceObject.metadata.labels'}, ` +
+		`{name: name, expression: 'namespaceObject.metadata.name'}, {name: any, expression: 'dyn(namespaceObject.metadata)'}, ` +
+		`{name: at, expression: 'dyn(namespaceObject.metadata.creationTimestamp)'}], ` +
+		namespaceValidations(`variables.labels.tier == "x"`, `variables.name == "x"`, `string(variables.any.creationTimestamp) == ""`,
+			`string(variables.at) == ""`, `variables.at == timestamp("2026-01-01T00:00:00Z")`)[1:],
 		want: "422 Invalid: "},
-	{name: "namespaceObject in a variable with a time", spec: `{variables: [{name: at, expression: 'namespaceObject.metadata.creationTimestamp'}], validations: [{expression: 'string(variables.at) == ""'}]}`, want: "no such overload"},
-	{name: "namespaceObject and matchConditions", spec: `{variables: [{name: name, expression: 'namespaceObject.metadata.name'}, {name: pod, expression: 'object.metadata.name'}], matchConditions: [{name: a, expression: 'variables.pod == "web"'}], validations: [{expression: 'variables.name == variables.pod', messageExpression: 'variables.name'}]}`, want: "422 Invalid: shop"},
+	{
+		name: "namespaceObject in a variable with a time",
+		spec: `{variables: [{name: at, expression: 'namespaceObject.metadata.creationTimestamp'}], ` +
+			`validations: [{expression: 'string(variables.at) == ""'}]}`,
+		want: "no such overload",
+	},
+	{
+		name: "namespaceObject and matchConditions",
+		spec: `{variables: [{name: name, expression: 'namespaceObject.metadata.name'}, ` +
+			`{name: pod, expression: 'object.metadata.name'}], matchConditions: [{name: a, expression: 'variables.pod == "web"'}], ` +
+			`validations: [{expression: 'variables.name == variables.pod', messageExpression: 'variables.name'}]}`,
+		want: "422 Invalid: shop",
+	},
 	{name: "namespaceObject of a namespace", spec: `validations: [{expression: 'namespaceObject != null', message: none}]`, want: "422 Invalid: none", on: "create namespace"},
 	{name: "namespaceObject of a cluster-scoped object", spec: `validations: [{expression: 'namespaceObject != null', message: none}]`, want: "422 Invalid: none", on: "create cluster role"},
 	{name: "oldObject on create", spec: `validations: [{expression: 'oldObject != null', message: none}]`, want: "422 Invalid: none"},

@@ -107,18 +107,40 @@ func TestConditionsOfCalledGroups(t *testing.T) {
 		refused []string
 		want    string // the condition of the policy's group
 	}{
-		"alone":                      {want: "delegated"},
-		"same resource":              {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"))}},
-		"another resource":           {others: []*v1alpha1.WebhookPolicy{policyFor("b", "services", onOperations("CREATE", "UPDATE"))}, want: "delegated"},
-		"all resources":              {others: []*v1alpha1.WebhookPolicy{policyFor("b", "*", onOperations("*"))}},
-		"operations of two policies": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE")), policyFor("c", "pods", onOperations("UPDATE", "DELETE"))}},
-		"fewer operations":           {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE"))}, want: "delegated"},
-		"another timeout":            {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"), timeout(3))}, want: "delegated"},
-		"another failurePolicy": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"), func(p *v1alpha1.WebhookPolicy) {
-			p.Spec.FailurePolicy = new(admissionregistrationv1.Ignore)
-		})}, want: "delegated"},
-		"another condition":   {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"), notNamed(2))}, want: "delegated"},
-		"a refused condition": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"), notNamed(2))}, refused: []string{Prepare(policyFor("b", "pods", notNamed(2))).Condition()}},
+		"alone":         {want: "delegated"},
+		"same resource": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"))}},
+		"another resource": {
+			others: []*v1alpha1.WebhookPolicy{policyFor("b", "services", onOperations("CREATE", "UPDATE"))},
+			want:   "delegated",
+		},
+		"all resources": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "*", onOperations("*"))}},
+		"operations of two policies": {
+			others: []*v1alpha1.WebhookPolicy{
+				policyFor("b", "pods", onOperations("CREATE")),
+				policyFor("c", "pods", onOperations("UPDATE", "DELETE")),
+			},
+		},
+		"fewer operations": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE"))}, want: "delegated"},
+		"another timeout": {
+			others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"), timeout(3))},
+			want:   "delegated",
+		},
+		"another failurePolicy": {
+			others: []*v1alpha1.WebhookPolicy{
+				policyFor("b", "pods", onOperations("CREATE", "UPDATE"), func(p *v1alpha1.WebhookPolicy) {
+					p.Spec.FailurePolicy = new(admissionregistrationv1.Ignore)
+				}),
+			},
+			want: "delegated",
+		},
+		"another condition": {
+			others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"), notNamed(2))},
+			want:   "delegated",
+		},
+		"a refused condition": {
+			others:  []*v1alpha1.WebhookPolicy{policyFor("b", "pods", onOperations("CREATE", "UPDATE"), notNamed(2))},
+			refused: []string{Prepare(policyFor("b", "pods", notNamed(2))).Condition()},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -107,7 +107,7 @@ func (r *run) weighNeighbour(n *neighbour) {
 		r.problem("%d good requests of the other tenant were denied", len(n.deniedWrongly))
 		r.evidence = append(r.evidence, first(n.deniedWrongly, 5)...)
 	}
-	// Without Ostiary, they are what API servers do under the attack, and count as the time that they took.
+	// A phase without Ostiary measures API servers alone: requests that they do not answer count with the time that they took.
 	if n.enforced && n.unanswered > len(n.took)/100 {
 		r.problem("%d of %d requests of the other tenant were not answered", n.unanswered, len(n.took))
 		r.evidence = append(r.evidence, first(n.errors, 5)...)

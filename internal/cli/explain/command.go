@@ -44,7 +44,8 @@ func NewCommand(o *output.Options) *cobra.Command {
 			"request is an update without a change; for policies that match neither, it is a deletion. Of a workload, such as deploy/web, it " +
 			"also evaluates the Pod of its template, as its controller creates it. Denials come first, and policies that match nothing only with " +
 			"--all. With a POLICY, the command explains its expressions. Nothing is written to the cluster.\n\n" +
-			"--denial finds the policy, the binding and the validation of an error message or a warning. The message alone names the first two, and the " +
+			"--denial finds the policy, the binding and the validation of an error message or a warning. The message alone " +
+			"names the first two, and the " +
 			"validation is shown if the user may get the policy, or if -f has it.\n\n" +
 			"--cost needs no object. It shows which policies are evaluated together, in the batch of a call, and why others " +
 			"are evaluated alone, which costs more.",

@@ -246,7 +246,9 @@ func passes(decision string) bool {
 	return false
 }
 
-func (r *replayer) count(ctx context.Context, here place, e *event, request *admissionv1.AdmissionRequest, ours map[string]string, s *Summary) {
+func (r *replayer) count(
+	ctx context.Context, here place, e *event, request *admissionv1.AdmissionRequest, ours map[string]string, s *Summary,
+) {
 	for name, decision := range ours {
 		if !passes(decision) {
 			s.count(keyOf(name, "", decision, request), func() Example { return r.example(ctx, here, e, request, name) })
@@ -254,7 +256,9 @@ func (r *replayer) count(ctx context.Context, here place, e *event, request *adm
 	}
 }
 
-func (r *replayer) compare(ctx context.Context, here place, e *event, request *admissionv1.AdmissionRequest, ours, theirs map[string]string, s *Summary) {
+func (r *replayer) compare(
+	ctx context.Context, here place, e *event, request *admissionv1.AdmissionRequest, ours, theirs map[string]string, s *Summary,
+) {
 	count := func(name, before, decision string) {
 		if before != decision && (!passes(before) || !passes(decision)) {
 			s.count(keyOf(name, before, decision, request), func() Example { return r.example(ctx, here, e, request, name) })
