@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ostiary/ostiary/test/bench"
@@ -65,7 +66,8 @@ func (e *statusError) Error() string { return fmt.Sprintf("answered %d: %s", e.c
 func (t target) ask(ctx context.Context, template []byte, number int64) (verdict, error) {
 	uid := fmt.Sprintf("7a3c1f00-0000-4000-8000-%012x", number)
 	body := bytes.ReplaceAll(template, []byte(bench.UIDPlaceholder), []byte(uid))
-	body = bytes.ReplaceAll(body, []byte(bench.NamePlaceholder), []byte("load-"+strconv.FormatInt(number, 36)))
+	name := "load-" + strconv.FormatInt(number, 36)
+	body = bytes.ReplaceAll(body, []byte(bench.NamePlaceholder), []byte(name))
 	all := verdict{allowed: true}
 	for _, url := range t.urls {
 		v, err := t.askOne(ctx, url, body, uid)
@@ -74,7 +76,7 @@ func (t target) ask(ctx context.Context, template []byte, number int64) (verdict
 		}
 		if !v.allowed {
 			all.allowed = false
-			all.message += v.message
+			all.message += strings.ReplaceAll(v.message, name, bench.NamePlaceholder) // equal for all pods
 		}
 	}
 	return all, nil

@@ -344,7 +344,14 @@ func (w *world) target(ctx context.Context) (target, error) {
 	var bundle []byte
 	for i := range configurations {
 		for _, hook := range configurations[i].Webhooks {
-			if hook.ClientConfig.URL != nil && bench.Called(hook.Rules) {
+			if hook.ClientConfig.URL == nil {
+				continue
+			}
+			called, err := bench.Called(ctx, hook.Rules, hook.MatchConditions)
+			if err != nil {
+				return target{}, fmt.Errorf("reading the webhook %s: %w", hook.Name, err)
+			}
+			if called {
 				urls = append(urls, fmt.Sprintf("%s?timeout=%ds", *hook.ClientConfig.URL, *hook.TimeoutSeconds))
 				bundle = hook.ClientConfig.CABundle
 			}

@@ -108,7 +108,12 @@ func newService(tb testing.TB, set string, change ...func(*webhooks.Options)) *s
 			members = append(members, compiled[name])
 		}
 		groups[g.Key()] = policy.NewGroup(members)
-		if bench.Called(registration.Webhooks(g.Configuration)[0].Rules) {
+		hook := registration.Webhooks(g.Configuration)[0]
+		called, err := bench.Called(tb.Context(), hook.Rules, hook.MatchConditions)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if called {
 			s.paths = append(s.paths, g.Path+"?timeout=5s")
 		}
 	}
@@ -135,6 +140,15 @@ func newService(tb testing.TB, set string, change ...func(*webhooks.Options)) *s
 	s.server = server
 	s.handler = s.server.Handler()
 	return s
+}
+
+// TestOneCall holds the sets to one call for a Pod, also R2 with its three lists of versions.
+func TestOneCall(t *testing.T) {
+	for _, set := range []string{bench.B, bench.R, bench.R2} {
+		if s := newService(t, set); len(s.paths) != 1 {
+			t.Errorf("set %s: a Pod costs calls of %q, want one", set, s.paths)
+		}
+	}
 }
 
 // allows reports whether the policies of a set allow a pod.

@@ -7,17 +7,24 @@
 package bench
 
 import (
+	"context"
 	"embed"
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
@@ -196,16 +203,35 @@ func read(name string, into any) error {
 	return nil
 }
 
-// Called reports whether an API server sends the creation of a pod to a webhook
-// with these rules.
-func Called(webhookRules []admissionregistrationv1.RuleWithOperations) bool {
+// Called reports whether an API server sends the creation of a pod to a webhook with these rules
+// and match conditions. Conditions about a user decide about one without a name.
+func Called(
+	ctx context.Context,
+	webhookRules []admissionregistrationv1.RuleWithOperations,
+	conditions []admissionregistrationv1.MatchCondition,
+) (bool, error) {
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	kind := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
-	request := admission.NewAttributesRecord(nil, nil, kind, "bench", "pod", pods, "", admission.Create, nil, false, nil)
-	for _, rule := range webhookRules {
-		if (&rules.Matcher{Rule: rule, Attr: request}).Matches() {
-			return true
-		}
+	request := admission.NewAttributesRecord(
+		&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "pod"}}},
+		nil, kind, "bench", "pod", pods, "", admission.Create, nil, false, &user.DefaultInfo{},
+	)
+	if !slices.ContainsFunc(webhookRules, func(rule admissionregistrationv1.RuleWithOperations) bool {
+		return (&rules.Matcher{Rule: rule, Attr: request}).Matches()
+	}) {
+		return false, nil
 	}
-	return false
+	hook := &admissionregistrationv1.ValidatingWebhook{
+		Name: "called", FailurePolicy: new(admissionregistrationv1.Fail), MatchConditions: conditions,
+	}
+	compiler := cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	matcher := webhook.NewValidatingWebhookAccessor("", "", hook).GetCompiledMatcher(compiler)
+	versioned := &admission.VersionedAttributes{
+		Attributes: request, VersionedKind: kind, VersionedObject: admission.NewLazyObject(request.GetObject()),
+	}
+	result := matcher.Match(ctx, versioned, nil, nil)
+	if result.Error != nil {
+		return false, fmt.Errorf("evaluating match conditions: %w", result.Error)
+	}
+	return result.Matches, nil
 }

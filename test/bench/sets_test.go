@@ -33,7 +33,12 @@ func TestPolicies(t *testing.T) {
 			forPods := 0
 			for _, p := range policies {
 				match := p.Spec.MatchConstraints
-				if bench.Called([]admissionregistrationv1.RuleWithOperations{match.ResourceRules[0].RuleWithOperations}) {
+				rules := []admissionregistrationv1.RuleWithOperations{match.ResourceRules[0].RuleWithOperations}
+				called, err := bench.Called(t.Context(), rules, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if called {
 					forPods++
 				}
 				if diff := cmp.Diff(bench.NamespaceLabels(), match.NamespaceSelector.MatchLabels); diff != "" {
