@@ -46,19 +46,7 @@ type pairCase struct {
 func pairs(comparison string) ([]pairCase, error) {
 	switch comparison {
 	case comparesSets:
-		var out []pairCase
-		for _, set := range []string{bench.B, bench.C, bench.R, bench.R2, bench.V} {
-			deny, errDeny := bench.PairOf(set)
-			out = append(out, pairCase{deny, []int{fewCallers, manyCallers}})
-			audit, errAudit := bench.AuditPairOf(set)
-			if err := errors.Join(errDeny, errAudit); err != nil {
-				return nil, err
-			}
-			if set != bench.B && set != bench.C {
-				out = append(out, pairCase{audit, []int{fewCallers, manyCallers}})
-			}
-		}
-		return out, nil
+		return setPairs(comparedSets()...)
 	case comparesParams:
 		few := []int{fewCallers}
 		return []pairCase{
@@ -71,13 +59,36 @@ func pairs(comparison string) ([]pairCase, error) {
 			out = append(out, pairCase{bench.MatchingPair(count), []int{fewCallers, manyCallers}})
 		}
 		return out, nil
-	default:
+	case comparesMutations:
 		var out []pairCase
 		for _, count := range []int{1, 5, 20} {
 			out = append(out, pairCase{bench.MutationsPair(count, admissionregistrationv1.PatchTypeApplyConfiguration), []int{fewCallers}})
 		}
 		return append(out, pairCase{bench.MutationsPair(1, admissionregistrationv1.PatchTypeJSONPatch), []int{fewCallers}}), nil
+	default:
+		return setPairs(comparison)
 	}
+}
+
+// comparedSets are the sets that API servers are asked about, all together or one by its name.
+func comparedSets() []string { return []string{bench.B, bench.C, bench.R, bench.R2, bench.V} }
+
+// setPairs are the pairs of some sets: with the action Deny, and with Audit if policies of the set
+// deny Pods of the comparison.
+func setPairs(sets ...string) ([]pairCase, error) {
+	var out []pairCase
+	for _, set := range sets {
+		deny, errDeny := bench.PairOf(set)
+		out = append(out, pairCase{deny, []int{fewCallers, manyCallers}})
+		audit, errAudit := bench.AuditPairOf(set)
+		if err := errors.Join(errDeny, errAudit); err != nil {
+			return nil, err
+		}
+		if set != bench.B && set != bench.C {
+			out = append(out, pairCase{audit, []int{fewCallers, manyCallers}})
+		}
+	}
+	return out, nil
 }
 
 // seat is one side, asked by so many callers through an API server of a version.

@@ -6,7 +6,7 @@
 // tables in Markdown and says which budgets are met. With -base it measures only the CPU
 // per request, of two managers in turn, and prints lines for benchstat instead.
 //
-//	bench [-sets A,B,C,D,R,R2,V,P1000] [-compare sets,params,mutations,matching] [-scale 10000]
+//	bench [-sets A,B,C,D,R,R2,V,P1000] [-compare sets,params,mutations,matching|R2] [-scale 10000]
 //		[-rounds 3] [-duration 3s] [-short] [-check] [-slack 2] [-manager bin/ostiary] [-base FILE]
 //		[-later bin/k8s-1.37/kube-apiserver] [-out docs/performance/results.md]
 //
@@ -75,7 +75,7 @@ func parse(args []string) (options, error) {
 	known := []string{bench.A, bench.B, bench.C, bench.D, bench.R, bench.R2, bench.V, bench.Probes}
 	sets := flags.String("sets", strings.Join(known, ","),
 		"sets of policies; with C the cold start is measured too, with P1000 only the time to enforcement; \"\" is none")
-	compare := flags.String("compare", strings.Join(comparisons(), ","), "what is compared with the engine in the API server; \"\" is nothing")
+	compare := flags.String("compare", strings.Join(comparisons(), ","), "what is compared with the engine in the API server, also one set by its name; \"\" is nothing")
 	flags.IntVar(&o.scale, "scale", 10_000, "how many policies are held at once to see what that costs; 0 is none")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each thing is measured; the median counts")
 	flags.DurationVar(&o.duration, "duration", 3*time.Second, "length of each measurement")
@@ -99,7 +99,7 @@ func parse(args []string) (options, error) {
 	if o.sets, err = choose(*sets, known); err != nil {
 		return o, fmt.Errorf("-sets: %w", err)
 	}
-	if o.compare, err = choose(*compare, comparisons()); err != nil {
+	if o.compare, err = choose(*compare, slices.Concat(comparisons(), comparedSets())); err != nil {
 		return o, fmt.Errorf("-compare: %w", err)
 	}
 	if flags.NArg() > 0 {
