@@ -51,7 +51,7 @@ func (d *document) toJSON() ([]byte, error) {
 }
 
 func tooDeepText() string {
-	return fmt.Sprintf("more than %d lists and maps are within each other", maxDepth)
+	return fmt.Sprintf("more than %d lists and maps are within each other: remove some of them", maxDepth)
 }
 
 // tooDeep returns the offset at which JSON exceeds the maximum depth, or -1.

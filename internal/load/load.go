@@ -42,6 +42,9 @@ type Options struct {
 	// Plain reports whether the files of a directory are read although its name begins with
 	// a dot, or although it is a kustomization or a chart; nil is for none.
 	Plain func(directory string) bool
+	// MaxFile is the maximum of bytes of a file of a directory; 0 is that of a file that a path
+	// names.
+	MaxFile int64
 	// Root bounds the paths; "" does not.
 	Root Root
 	// AllowRemote permits kustomizations to fetch files and repositories.
@@ -217,11 +220,13 @@ func (l *loader) directory(ctx context.Context, root string) error {
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return fmt.Errorf("reading %s: %w", path, err)
+			return l.skip(ctx, fmt.Errorf("reading %s: %w", path, err))
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case entry.IsDir():
 			return l.enter(ctx, path, path != root && strings.HasPrefix(entry.Name(), "."))
+		case entry.Type()&fs.ModeSymlink != 0 && IsManifest(path) && !isHidden(entry.Name()) && l.options.Root == "":
+			return l.skip(ctx, l.link(root, path)) // hidden ones are locks of editors
 		case !entry.Type().IsRegular() || !IsManifest(path):
 			return nil
 		case len(l.files) >= maxFiles:
@@ -248,8 +253,46 @@ func (l *loader) enter(ctx context.Context, path string, hidden bool) error {
 	return nil
 }
 
+// link reads the file of a link, unless the directory has it under another name.
+func (l *loader) link(directory, path string) error {
+	folder, err := filepath.EvalSymlinks(directory)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", directory, err)
+	}
+	name := ""
+	target, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		name, err = filepath.Rel(folder, target)
+	}
+	if err != nil || !filepath.IsLocal(name) {
+		return &Error{
+			Position: Position{File: path},
+			Text:     "the link leads to no file of the directory: replace it with the file, or remove it",
+		}
+	}
+	if info, err := os.Stat(target); err != nil || !info.Mode().IsRegular() || IsManifest(name) && !isHidden(name) {
+		return nil //nolint:nilerr // the target has just been found
+	}
+	return l.fileOfDirectory(path)
+}
+
+// isHidden reports whether a part of a path begins with a dot.
+func isHidden(path string) bool {
+	return slices.ContainsFunc(
+		strings.Split(path, string(filepath.Separator)),
+		func(name string) bool { return strings.HasPrefix(name, ".") },
+	)
+}
+
 // fileOfDirectory reads a file if it is selected.
 func (l *loader) fileOfDirectory(path string) error {
+	if info, err := l.options.stat(path); err == nil && l.options.MaxFile > 0 && info.Size() > l.options.MaxFile {
+		return &Error{
+			Position: Position{File: path},
+			Text: fmt.Sprintf("larger than %d KiB, as no policy is: split it, or name the file itself",
+				l.options.MaxFile>>10),
+		}
+	}
 	if err := l.file(path); err != nil || l.options.Select == nil {
 		return err
 	}

@@ -248,10 +248,10 @@ func TestInvalidInput(t *testing.T) {
 			text: "apiVersion: v1\x00\n",
 			want: "a.yaml:1:15: binary data: the file must be YAML or JSON in UTF-8",
 		},
-		"too much depth": {text: deep, want: "a.yaml:3:205: more than 200 lists and maps are within each other"},
+		"too much depth": {text: deep, want: "a.yaml:3:205: more than 200 lists and maps are within each other: remove some of them"},
 		"too much depth, JSON": {
 			text: `{"a": ` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + "}",
-			want: "a.yaml:1:206: more than 200 lists and maps are within each other",
+			want: "a.yaml:1:206: more than 200 lists and maps are within each other: remove some of them",
 		},
 		"exploding aliases": {
 			text: bomb,

@@ -51,8 +51,14 @@ results. With -o, they are also written as PolicyTests to the directory "tests".
 results, for the objects of other files. With --inventory, the command counts the objects that
 convert, by kind, and marks the kinds that Kyverno 1.20 does not execute.
 
-Exit status 1 means that a rule is left out, that an assertion of a test fails, or that two
-decisions differ, and 2 that the input cannot be read.`
+A file, an object or a chart that cannot be read is listed, and the rest converts. Exit status 1
+means that a rule or an object is left out, that an assertion of a test fails, or that two
+decisions differ. Exit status 2 means that a part of the input cannot be read, or that nothing is
+written because the arguments are invalid or the input has no policy.`
+
+// maxFile is the maximum of bytes of a file of a directory. API servers store at most 1.5 MiB for
+// each policy.
+const maxFile = 8 << 20
 
 type convertCommand struct {
 	*output.Options
@@ -174,6 +180,7 @@ func (c *convertCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	objects = readableDefinitions(objects, skipped.Add)
 	sources := migrate.Sources()
 	if c.to == toNative {
 		sources = migrate.ToNative()
@@ -243,7 +250,8 @@ func (c *convertCommand) load(ctx context.Context, skipped *output.Skipped) ([]l
 // read reads the files. With tests, it also reads the files of the tests and the policies
 // that they name.
 func (c *convertCommand) read(ctx context.Context, skipped *output.Skipped) ([]load.Object, error) {
-	options := load.Options{Stdin: c.In, Skip: skipped.Add, Untyped: func(at load.Position, raw []byte) []byte {
+	options := load.Options{Stdin: c.In, MaxFile: maxFile, Skip: skipped.Add}
+	options.Untyped = func(at load.Position, raw []byte) []byte {
 		if typed := verify.Typed(at, raw); c.verify && typed != nil {
 			return typed
 		}
@@ -252,7 +260,7 @@ func (c *convertCommand) read(ctx context.Context, skipped *output.Skipped) ([]l
 		}
 		_, _ = fmt.Fprintf(c.ErrOut, "skipping %s: it has neither apiVersion nor kind\n", at)
 		return nil
-	}}
+	}
 	if !c.verify {
 		return load.Objects(ctx, c.files, options)
 	}

@@ -8,8 +8,15 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate"
 )
 
+// inventory is what --inventory writes.
+type inventory struct {
+	*migrate.Inventory
+	Unread
+}
+
 // printInventory writes the inventory.
-func (c *convertCommand) printInventory(w io.Writer, in *migrate.Inventory) error {
+func (c *convertCommand) printInventory(w io.Writer, r *result) error {
+	in := &inventory{Inventory: r.Inventory(), Unread: r.unread()}
 	if c.report != output.Table {
 		o := *c.Options
 		o.Out, o.Format = w, c.report
@@ -30,5 +37,12 @@ func (c *convertCommand) printInventory(w io.Writer, in *migrate.Inventory) erro
 			stops,
 		}
 	}
-	return output.WriteTable(w, []string{"KIND", "OBJECTS", "CONVERT", "PARTLY", "LEFT OUT", "KYVERNO 1.20"}, rows)
+	header := []string{"KIND", "OBJECTS", "CONVERT", "PARTLY", "LEFT OUT", "KYVERNO 1.20"}
+	if err := output.WriteTable(w, header, rows); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, in.text()); err != nil {
+		return fmt.Errorf("writing the inventory: %w", err)
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -21,6 +22,7 @@ type Report struct {
 	Verified *verify.Result `json:"verified,omitempty"`
 	// Compared is the result of the comparison about objects.
 	Compared *verify.Result `json:"compared,omitempty"`
+	Unread
 }
 
 // ReportRule is what became of one rule.
@@ -35,7 +37,8 @@ type ReportRule struct {
 }
 
 func (r *result) report() *Report {
-	out := &Report{Rules: []ReportRule{}, Verified: r.verified, Compared: r.compared} // rules are not null
+	out := &Report{Rules: []ReportRule{}, Unread: r.unread()} // rules are not null
+	out.Verified, out.Compared = r.verified, r.compared
 	for i := range r.Conversions {
 		c := &r.Conversions[i]
 		for _, row := range c.Rows {
@@ -49,7 +52,7 @@ func (r *result) report() *Report {
 				Result:      row.Outcome,
 				Detail:      row.Detail,
 				Alternative: row.Alternative,
-				Position:    c.Source.At(field),
+				Position:    cmp.Or(row.At, c.Source.At(field)),
 			}
 			if row.Output != nil {
 				rule.Policy = row.Output.Object.GetName()
@@ -82,7 +85,7 @@ func (c *convertCommand) printReport(w io.Writer, r *Report, audited int) error 
 	if err := output.WriteTable(w, []string{"SOURCE", "RULE", "RESULT", "DETAIL"}, rows); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%d converted, %d changed, %d left out\n", r.Converted, r.Changed, r.LeftOut)
+	text := fmt.Sprintf("%d converted, %d changed, %d left out\n", r.Converted, r.Changed, r.LeftOut) + r.text()
 	if audited > 0 {
 		text += output.Count(
 			audited,

@@ -16,6 +16,8 @@ type result struct {
 	audited  int            // policies whose actions are Audit instead of those of the source
 	verified *verify.Result // of tests
 	compared *verify.Result // of objects
+	skipped  []error        // what cannot be read
+	others   []otherKind
 }
 
 // check drops the policies that an API server or Ostiary would reject.

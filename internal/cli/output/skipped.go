@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Skipped has what a command cannot read or evaluate, and leaves out of its result.
@@ -27,6 +28,9 @@ func (s *Skipped) Add(err error) {
 		s.Add(e)
 	}
 }
+
+// Problems returns all problems.
+func (s *Skipped) Problems() []error { return slices.Clone(s.problems) }
 
 // Instead returns the problems that are not written yet as the error of a command for which
 // nothing is left, or another error if there are none.

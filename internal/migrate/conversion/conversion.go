@@ -26,8 +26,8 @@ type Source struct {
 	// NotIn is the first release of the project that does not execute the policies, such as
 	// "Kyverno 1.20"; empty if all execute them.
 	NotIn string
-	// Convert converts objects. The error is about objects that cannot be decoded, with
-	// their positions; it ends the command. What cannot be expressed is in the result.
+	// Convert converts objects. What cannot be read or expressed is left out in the result;
+	// an error ends the command.
 	Convert func(in *Input) ([]Conversion, error)
 }
 
@@ -96,7 +96,9 @@ type Row struct {
 	// Rule is the name or the field of the rule; empty is the whole object.
 	Rule string
 	// Field of the source, for the position; empty is Rule.
-	Field   string
+	Field string
+	// At is the position if no field has it.
+	At      load.Position
 	Outcome Outcome
 	// Detail is how the rule changed, or why it is left out.
 	Detail string

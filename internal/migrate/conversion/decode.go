@@ -1,6 +1,7 @@
 package conversion
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,12 +13,16 @@ import (
 	"github.com/ostiary/ostiary/internal/validation"
 )
 
-// Decode decodes the source. It leaves a source with unknown fields out, and returns false:
-// the effect of the fields is not known. The error is about fields of a wrong type.
-func (c *Conversion) Decode(into any) (bool, error) {
+// Decode decodes the source, and reports whether that is possible. It leaves a source with fields of
+// a wrong type out, and one with unknown fields, whose effect is not known.
+func (c *Conversion) Decode(into any) bool {
 	unknown, err := c.Source.DecodeKnown(into)
+	if err == nil && len(unknown) == 0 && c.Source.Metadata.Name == "" {
+		err = c.Source.Errorf("metadata.name", "the %s has no name: add it", c.Source.Kind)
+	}
 	if err != nil {
-		return false, err
+		c.LeaveOutInvalid(err)
+		return false
 	}
 	for _, field := range unknown {
 		c.LeaveOut(
@@ -29,10 +34,18 @@ func (c *Conversion) Decode(into any) (bool, error) {
 			"correct or remove it",
 		)
 	}
-	if len(unknown) == 0 && c.Source.Metadata.Name == "" {
-		return false, c.Source.Errorf("metadata.name", "the %s has no name: add it", c.Source.Kind)
+	return len(unknown) == 0
+}
+
+// LeaveOutInvalid adds a row for a source that has an error. The other objects of the input are
+// converted.
+func (c *Conversion) LeaveOutInvalid(err error) {
+	row := Row{Outcome: LeftOut, Detail: err.Error()}
+	var located *load.Error
+	if errors.As(err, &located) {
+		row.At, row.Detail = located.Position, located.Text
 	}
-	return len(unknown) == 0, nil
+	c.Add(row)
 }
 
 // Owner returns the policy of the input from which another project has written an object;

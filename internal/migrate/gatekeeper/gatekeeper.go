@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,6 +41,7 @@ type templateDefinition struct {
 	// failed is why the template cannot be converted, and what to do instead.
 	failed, alternative string
 	used                bool
+	reported            bool // it has a conversion of its own
 }
 
 func convertObjects(in *conversion.Input) ([]conversion.Conversion, error) {
@@ -47,10 +49,7 @@ func convertObjects(in *conversion.Input) ([]conversion.Conversion, error) {
 	if err != nil {
 		return nil, err
 	}
-	definitions, out, err := definitionsOf(in)
-	if err != nil {
-		return nil, err
-	}
+	definitions, out := definitionsOf(in)
 	for i := range in.Objects {
 		o := in.Objects[i]
 		c := conversion.Conversion{Source: o}
@@ -58,13 +57,9 @@ func convertObjects(in *conversion.Input) ([]conversion.Conversion, error) {
 		case templatesGroup:
 			continue
 		case constraintsGroup:
-			if err := convertConstraint(&c, definitions[o.Kind], in.Params, resources); err != nil {
-				return nil, err
-			}
+			convertConstraint(&c, definitions[o.Kind], in.Params, resources)
 		case mutationsGroup:
-			if err := convertMutator(&c, resources); err != nil {
-				return nil, err
-			}
+			convertMutator(&c, resources)
 		default:
 			c.LeaveOut("", "Ostiary expands no objects", "use podTemplates in the policies")
 		}
@@ -73,14 +68,12 @@ func convertObjects(in *conversion.Input) ([]conversion.Conversion, error) {
 	for _, d := range definitions {
 		c := conversion.Conversion{Source: d.object}
 		switch {
+		case d.reported:
+			continue
 		case d.failed != "":
 			c.LeaveOut("spec.targets", d.failed, d.alternative)
 		case !d.used:
-			c.LeaveOut(
-				"",
-				"the input has no constraint of the kind "+d.Spec.CRD.Spec.Names.Kind,
-				"add the file of a constraint with -f",
-			)
+			d.judgeUnused(&c, resources)
 		default:
 			continue
 		}
@@ -97,8 +90,8 @@ func convertObjects(in *conversion.Input) ([]conversion.Conversion, error) {
 }
 
 // definitionsOf returns the templates by the kinds that they define, and conversions of
-// those with unknown fields.
-func definitionsOf(in *conversion.Input) (map[string]*templateDefinition, []conversion.Conversion, error) {
+// those that cannot be read.
+func definitionsOf(in *conversion.Input) (map[string]*templateDefinition, []conversion.Conversion) {
 	out := map[string]*templateDefinition{}
 	var left []conversion.Conversion
 	for i := range in.Objects {
@@ -107,40 +100,56 @@ func definitionsOf(in *conversion.Input) (map[string]*templateDefinition, []conv
 		}
 		d := &templateDefinition{object: in.Objects[i]}
 		c := conversion.Conversion{Source: d.object}
-		ok, err := c.Decode(&d.constraintTemplate)
-		if err != nil {
-			return nil, nil, err
-		}
-		if !ok {
+		if c.Decode(&d.constraintTemplate) {
+			d.read()
+		} else {
 			left = append(left, c)
-			continue
+			d.failed, d.alternative, d.reported = "it cannot be read", "correct it", true
 		}
-		if err := d.read(); err != nil {
-			return nil, nil, err
+		kind := d.Spec.CRD.Spec.Names.Kind
+		if earlier := out[kind]; earlier != nil && !earlier.reported {
+			left = append(left, earlier.replaced())
 		}
-		out[d.Spec.CRD.Spec.Names.Kind] = d
+		out[kind] = d
 	}
-	return out, left, nil
+	return out, left
+}
+
+// replaced says that another template defines the same kind.
+func (d *templateDefinition) replaced() conversion.Conversion {
+	c := conversion.Conversion{Source: d.object}
+	if d.failed != "" {
+		c.LeaveOut("spec.targets", d.failed, d.alternative)
+		return c
+	}
+	c.LeaveOut(
+		"spec.crd.spec.names.kind",
+		"a later ConstraintTemplate of the input defines the kind too, and its constraints use that one",
+		"remove one of them",
+	)
+	return c
 }
 
 // read finds the source for CEL.
-func (d *templateDefinition) read() error {
+func (d *templateDefinition) read() {
 	if len(d.Spec.Targets) != 1 {
-		return d.object.Errorf("spec.targets", "a template has one target, got %d", len(d.Spec.Targets))
+		d.failed = fmt.Sprintf("a template has one target, got %d", len(d.Spec.Targets))
+		d.alternative = "correct the field"
+		return
 	}
 	codes := d.Spec.Targets[0].Code
 	at := slices.IndexFunc(codes, func(c templateCode) bool { return c.Engine == engineCEL })
 	if at < 0 {
 		d.leaveOutRego()
-		return nil
+		return
 	}
 	field := fmt.Sprintf("spec.targets[0].code[%d].source", at)
 	d.source = &celSource{}
 	unknown, err := load.DecodeKnown(codes[at].Source, d.source)
-	if err != nil {
-		return d.object.Errorf(field, "%v", err)
-	}
-	if len(unknown) > 0 {
+	switch {
+	case err != nil:
+		d.failed, d.alternative = fmt.Sprintf("%s: %v", field, err), "correct the field"
+	case len(unknown) > 0:
 		d.failed = fmt.Sprintf(
 			"this command does not know the field %s.%s, so the effect of the template is not known",
 			field,
@@ -148,7 +157,6 @@ func (d *templateDefinition) read() error {
 		)
 		d.alternative = "correct or remove the field"
 	}
-	return nil
 }
 
 // convertConstraint converts a constraint.
@@ -157,19 +165,19 @@ func convertConstraint(
 	d *templateDefinition,
 	params conversion.Params,
 	resources *resourceFinder,
-) error {
+) {
 	k := &gatekeeperConstraint{}
-	if ok, err := c.Decode(k); !ok || err != nil {
-		return err
+	if !c.Decode(k) {
+		return
 	}
 	switch {
 	case d == nil:
 		c.LeaveOut("kind", "the input has no ConstraintTemplate of the kind "+k.Kind, "add its file with -f")
-		return nil
+		return
 	case d.failed != "":
 		c.LeaveOut("", fmt.Sprintf("the ConstraintTemplate %s is left out", d.Name), d.alternative)
 		d.used = true
-		return nil
+		return
 	}
 	d.used = true
 	b := &builder{
@@ -186,14 +194,11 @@ func convertConstraint(
 	b.spec()
 	b.match()
 	b.actions()
-	if err := b.parameters(params); err != nil {
-		return err
-	}
-	if err := b.original(); err != nil {
-		return err
+	if err := errors.Join(b.parameters(params), b.original()); err != nil {
+		c.LeaveOutInvalid(err)
+		return
 	}
 	b.finish()
-	return nil
 }
 
 // builder makes the policy for one constraint or mutator.

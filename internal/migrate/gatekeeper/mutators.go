@@ -87,18 +87,19 @@ type assignment struct {
 }
 
 // convertMutator converts a mutator.
-func convertMutator(c *conversion.Conversion, resources *resourceFinder) error {
+func convertMutator(c *conversion.Conversion, resources *resourceFinder) {
 	if !slices.Contains([]string{kindAssign, kindAssignMetadata, kindAssignImage, kindModifySet}, c.Source.Kind) {
 		c.LeaveOut("", "this command does not convert the kind "+c.Source.Kind, "write a WebhookPolicy with a mutation")
-		return nil
+		return
 	}
 	m := &mutator{}
-	if ok, err := c.Decode(m); !ok || err != nil {
-		return err
+	if !c.Decode(m) {
+		return
 	}
 	location, err := parseLocation(m.Spec.Location)
 	if err != nil {
-		return c.Source.Errorf("spec.location", "%v", err)
+		c.LeaveOutInvalid(c.Source.Errorf("spec.location", "%v", err))
+		return
 	}
 	b := &builder{Conversion: c, from: &m.Spec.Match, resources: resources, mutates: true}
 	b.output = conversion.NewPolicy(&c.Source, m.ObjectMeta)
@@ -113,7 +114,6 @@ func convertMutator(c *conversion.Conversion, resources *resourceFinder) error {
 	}
 	b.mutation(m, location)
 	b.finish()
-	return nil
 }
 
 // mutation converts what the mutator does.

@@ -30,23 +30,24 @@ func convertBack(in *conversion.Input) ([]conversion.Conversion, error) {
 	for i := range in.Objects {
 		c := conversion.Conversion{Source: in.Objects[i]}
 		p := &v1alpha1.WebhookPolicy{}
-		ok, err := c.Decode(p)
-		if err != nil {
-			return nil, err
-		}
-		if ok && isExpressible(&c, &p.Spec) {
-			notes, err := conversion.ReadNativeNotes(&p.ObjectMeta)
-			if err != nil {
-				return nil, c.Source.Errorf("metadata.annotations", "%v", err)
-			}
-			b := backConversion{conversion: &c, policy: p, notes: notes, taken: taken}
-			if err := b.convert(); err != nil {
+		if c.Decode(p) && isExpressible(&c, &p.Spec) {
+			if err := convertPolicyBack(&c, p, taken); err != nil {
 				return nil, err
 			}
 		}
 		out = append(out, c)
 	}
 	return out, nil
+}
+
+func convertPolicyBack(c *conversion.Conversion, p *v1alpha1.WebhookPolicy, taken map[string]bool) error {
+	notes, err := conversion.ReadNativeNotes(&p.ObjectMeta)
+	if err != nil {
+		c.LeaveOutInvalid(c.Source.Errorf("metadata.annotations", "%v", err))
+		return nil
+	}
+	b := backConversion{conversion: c, policy: p, notes: notes, taken: taken}
+	return b.convert()
 }
 
 // isExpressible leaves out what native policies cannot express. Without it, the rest would

@@ -56,13 +56,10 @@ func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 		}
 		c := conversion.Conversion{Source: *o}
 		b := &nativeBinding{source: o}
-		switch ok, err := c.Decode(b); {
-		case err != nil:
-			return nil, err
-		case !ok:
-			unbound = append(unbound, c)
-		default:
+		if c.Decode(b) {
 			bindings = append(bindings, b)
+		} else {
+			unbound = append(unbound, c)
 		}
 	}
 	byPolicy := map[string][]*nativeBinding{}
@@ -97,9 +94,9 @@ func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 
 // convertPolicy converts a policy with its bindings.
 func convertPolicy(c *conversion.Conversion, in *conversion.Input, bound []*nativeBinding) error {
-	o, err := policyOf(c)
-	if o == nil || err != nil {
-		return err
+	o := policyOf(c)
+	if o == nil {
+		return nil
 	}
 	p := o.Policy()
 	for _, b := range bound {
@@ -143,11 +140,11 @@ func convertPolicy(c *conversion.Conversion, in *conversion.Input, bound []*nati
 }
 
 // policyOf returns the policy without bindings, nil if it is left out.
-func policyOf(c *conversion.Conversion) (*conversion.Output, error) {
+func policyOf(c *conversion.Conversion) *conversion.Output {
 	if c.Source.Kind == kindMutating {
 		m := &admissionregistrationv1.MutatingAdmissionPolicy{}
-		if ok, err := c.Decode(m); !ok || err != nil {
-			return nil, err
+		if !c.Decode(m) {
+			return nil
 		}
 		c.Original = &conversion.Original{Mutating: m}
 		o := conversion.NewPolicy(&c.Source, m.ObjectMeta)
@@ -160,11 +157,11 @@ func policyOf(c *conversion.Conversion) (*conversion.Output, error) {
 		if m.Spec.ReinvocationPolicy != "" {
 			o.Policy().Spec.ReinvocationPolicy = &m.Spec.ReinvocationPolicy
 		}
-		return o, nil
+		return o
 	}
 	v := &admissionregistrationv1.ValidatingAdmissionPolicy{}
-	if ok, err := c.Decode(v); !ok || err != nil {
-		return nil, err
+	if !c.Decode(v) {
+		return nil
 	}
 	c.Original = &conversion.Original{Validating: v}
 	o := conversion.NewPolicy(&c.Source, v.ObjectMeta)
@@ -175,7 +172,7 @@ func policyOf(c *conversion.Conversion) (*conversion.Output, error) {
 		AuditAnnotations: v.Spec.AuditAnnotations,
 		FailurePolicy:    v.Spec.FailurePolicy,
 	}
-	return o, nil
+	return o
 }
 
 // bindOriginal adds bindings to the native policy itself.

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
@@ -26,6 +27,19 @@ type kyvernoTest struct {
 	Context        string          `json:"context"`
 	Results        []kyvernoResult `json:"results"`
 	Checks         json.RawMessage `json:"checks"`
+	payloads
+}
+
+// payloads are inputs that are no requests.
+type payloads struct {
+	JSONPayload   string   `json:"jsonPayload"`
+	JSONPayloads  []string `json:"jsonPayloads"`
+	HTTPPayloads  []string `json:"httpPayloads"`
+	EnvoyPayloads []string `json:"envoyPayloads"`
+}
+
+func (p *payloads) given() bool {
+	return p.JSONPayload != "" || len(p.JSONPayloads)+len(p.HTTPPayloads)+len(p.EnvoyPayloads) > 0
 }
 
 type kyvernoResult struct {
@@ -35,10 +49,20 @@ type kyvernoResult struct {
 	Resource         string   `json:"resource"`
 	Resources        []string `json:"resources"`
 	Namespace        string   `json:"namespace"`
+	Operation        string   `json:"operation"`
 	Result           string   `json:"result"`
 	Status           string   `json:"status"`
 	PatchedResource  string   `json:"patchedResource"`
 	PatchedResources string   `json:"patchedResources"`
+	// ResourceSpecs name objects besides Resources.
+	ResourceSpecs []resourceSpec `json:"resourceSpecs"`
+}
+
+type resourceSpec struct {
+	Group     string `json:"group"`
+	Version   string `json:"version"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
 }
 
 // kyvernoValues are the values of a Test: those of the request and of Namespaces.
@@ -173,9 +197,9 @@ func (f *testReader) kyvernoResult(ctx context.Context, in *kyvernoInputs, index
 		names = append(names, r.Resource)
 	}
 	policy, policies := in.policies(r.Policy)
+	rule := ruleOf(r, policies)
 	var out []assertion
 	for _, o := range kyvernoObjects(in.resources, r, names) {
-		rule := strings.TrimPrefix(strings.TrimPrefix(r.Rule, "autogen-cronjob-"), "autogen-")
 		a := assertion{
 			source:      f.test,
 			field:       field,
@@ -196,13 +220,20 @@ func (f *testReader) kyvernoResult(ctx context.Context, in *kyvernoInputs, index
 		default:
 			a.skipped = fmt.Sprintf("the result %q is no decision", result)
 		}
-		if in.test.Context != "" {
+		switch {
+		case len(a.outputs) == 0:
+			a.skipped = withoutResult(r.Policy, rule, policies)
+		case in.test.Context != "":
 			a.skipped = "the test has a context for functions of Kyverno"
 		}
 		if err := f.kyvernoPatched(ctx, &a, policies, r, field); err != nil {
 			return nil, err
 		}
-		if err := in.request(&a, in.values.valuesFor(policy, rule, o.Metadata.Name)); err != nil {
+		values := in.values.valuesFor(policy, rule, o.Metadata.Name)
+		if r.Operation != "" {
+			values["request.operation"] = r.Operation
+		}
+		if err := in.request(&a, values); err != nil {
 			return nil, err
 		}
 		out = append(out, a)
@@ -212,7 +243,7 @@ func (f *testReader) kyvernoResult(ctx context.Context, in *kyvernoInputs, index
 			source:  f.test,
 			field:   field,
 			text:    r.Policy + " " + strings.Join(names, ", "),
-			skipped: "the files of the test have no such object",
+			skipped: in.withoutObject(r, names),
 		})
 	}
 	return out, nil
@@ -225,7 +256,8 @@ func (in *kyvernoInputs) policies(name string) (policy string, found []conversio
 		policy, namespace = name, ""
 	}
 	for _, c := range in.conversions {
-		if c.Source.Metadata.Name == policy && (namespace == "" || c.Source.Metadata.Namespace == namespace) {
+		m := &c.Source.Metadata
+		if c.Source.Kind != kindException && m.Name == policy && (namespace == "" || m.Namespace == namespace) {
 			found = append(found, c)
 		}
 	}
@@ -240,17 +272,27 @@ func kyvernoObjects(resources []load.Object, r *kyvernoResult, names []string) (
 			o.Metadata.Namespace != r.Namespace {
 			continue
 		}
-		if len(names) == 0 || slices.ContainsFunc(names, func(n string) bool {
-			parts := strings.Split(n, "/")
-			last := parts[len(parts)-1]
-			isNamespaced := len(parts) > 1 && o.Metadata.Namespace != ""
-			return last == o.Metadata.Name &&
-				(!isNamespaced || slices.Contains(parts[:len(parts)-1], o.Metadata.Namespace))
-		}) {
+		if r.names(names, o) {
 			out = append(out, o)
 		}
 	}
 	return out
+}
+
+// names reports whether a result names an object; one without names is about all objects.
+func (r *kyvernoResult) names(names []string, o *load.Object) bool {
+	byName := slices.ContainsFunc(names, func(n string) bool {
+		parts := strings.Split(n, "/")
+		last := parts[len(parts)-1]
+		isNamespaced := len(parts) > 1 && o.Metadata.Namespace != ""
+		return last == o.Metadata.Name &&
+			(!isNamespaced || slices.Contains(parts[:len(parts)-1], o.Metadata.Namespace))
+	})
+	return len(names)+len(r.ResourceSpecs) == 0 || byName ||
+		slices.ContainsFunc(r.ResourceSpecs, func(s resourceSpec) bool {
+			return s.Name == o.Metadata.Name && s.Namespace == o.Metadata.Namespace &&
+				o.APIVersion == schema.GroupVersion{Group: s.Group, Version: s.Version}.String()
+		})
 }
 
 // kindOf returns the last part of "group/version/kind".

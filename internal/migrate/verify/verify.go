@@ -160,7 +160,7 @@ func (r *Result) skip(at load.Position, assertion, why string) {
 func (v *Verifier) addAssertion(ctx context.Context, r *Result, a *assertion, known *knownKinds) {
 	at := a.source.At(a.field)
 	if a.skipped == "" && len(a.outputs) == 0 {
-		a.skipped = "the rule is left out"
+		a.skipped = "the policy is left out"
 	}
 	if a.skipped != "" {
 		r.skip(at, a.text, a.skipped)

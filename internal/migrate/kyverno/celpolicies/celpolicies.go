@@ -25,26 +25,20 @@ func Source() conversion.Source {
 }
 
 func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
-	exceptions, out, err := exceptionsOf(in)
-	if err != nil {
-		return nil, err
-	}
+	exceptions, out := exceptionsOf(in)
 	for i := range in.Objects {
 		o := &in.Objects[i]
 		c := conversion.Conversion{Source: *o}
 		switch o.Kind {
 		case kindValidating, kindNamespacedValidating:
-			err = convertValidating(&c, exceptions)
+			convertValidating(&c, exceptions)
 		case kindMutating, kindNamespacedMutating:
-			err = convertMutating(&c, exceptions)
+			convertMutating(&c, exceptions)
 		case kindException:
 			continue
 		default:
 			why, alternative := unsupportedKind(o.Kind)
 			c.LeaveOut("", why, alternative)
-		}
-		if err != nil {
-			return nil, err
 		}
 		out = append(out, c)
 	}
@@ -67,10 +61,10 @@ func unsupportedKind(kind string) (why, alternative string) {
 	return "this command does not know the kind", "write a WebhookPolicy"
 }
 
-func convertValidating(c *conversion.Conversion, exceptions []*appliedException) error {
+func convertValidating(c *conversion.Conversion, exceptions []*appliedException) {
 	p := &validatingPolicy{}
-	if ok, err := c.Decode(p); !ok || err != nil {
-		return err
+	if !c.Decode(p) {
+		return
 	}
 	b := newBuilder(c, p.ObjectMeta, &p.Spec.commonSpec, exceptions)
 	s := &b.policy.Spec
@@ -93,13 +87,12 @@ func convertValidating(c *conversion.Conversion, exceptions []*appliedException)
 		b.change("spec.auditAnnotations", "the values are in the audit log of the API server instead of policy reports")
 	}
 	b.finish()
-	return nil
 }
 
-func convertMutating(c *conversion.Conversion, exceptions []*appliedException) error {
+func convertMutating(c *conversion.Conversion, exceptions []*appliedException) {
 	p := &mutatingPolicy{}
-	if ok, err := c.Decode(p); !ok || err != nil {
-		return err
+	if !c.Decode(p) {
+		return
 	}
 	b := newBuilder(c, p.ObjectMeta, &p.Spec.commonSpec, exceptions)
 	if p.Spec.TargetMatchConstraints != nil || p.Spec.Evaluation != nil &&
@@ -109,7 +102,7 @@ func convertMutating(c *conversion.Conversion, exceptions []*appliedException) e
 			"Ostiary changes only the object of a request, no existing objects",
 			"change them once with kubectl",
 		)
-		return nil
+		return
 	}
 	m := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name}}
 	m.Spec = admissionregistrationv1.MutatingAdmissionPolicySpec{
@@ -128,7 +121,6 @@ func convertMutating(c *conversion.Conversion, exceptions []*appliedException) e
 		b.policy.Spec.ReinvocationPolicy = &p.Spec.ReinvocationPolicy
 	}
 	b.finish()
-	return nil
 }
 
 // builder makes the policy for one source.

@@ -23,17 +23,14 @@ type appliedException struct {
 
 // exceptionsOf returns the exceptions of the input, and conversions of those that are left
 // out. Expired exceptions have no effect.
-func exceptionsOf(in *conversion.Input) (exceptions []*appliedException, left []conversion.Conversion, err error) {
+func exceptionsOf(in *conversion.Input) (exceptions []*appliedException, left []conversion.Conversion) {
 	for i := range in.Objects {
 		if in.Objects[i].Kind != kindException {
 			continue
 		}
 		c := conversion.Conversion{Source: in.Objects[i]}
 		e := &appliedException{source: &in.Objects[i]}
-		ok, err := c.Decode(&e.policyException)
-		if err != nil {
-			return nil, nil, err
-		}
+		ok := c.Decode(&e.policyException)
 		if ok && (e.Spec.ExpiresAt == nil || !e.Spec.ExpiresAt.Time.Before(in.Now)) {
 			exceptions = append(exceptions, e)
 			continue
@@ -46,7 +43,7 @@ func exceptionsOf(in *conversion.Input) (exceptions []*appliedException, left []
 		}
 		left = append(left, c)
 	}
-	return exceptions, left, nil
+	return exceptions, left
 }
 
 func (e *appliedException) refersTo(o *load.Object) bool {

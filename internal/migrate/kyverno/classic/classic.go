@@ -29,24 +29,18 @@ func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 	if err != nil {
 		return nil, err
 	}
-	exceptions, out, err := exceptionsOf(in)
-	if err != nil {
-		return nil, err
-	}
+	exceptions, out := exceptionsOf(in)
 	for i := range in.Objects {
 		o := &in.Objects[i]
 		result := conversion.Conversion{Source: *o}
 		switch o.Kind {
 		case kindClusterPolicy, kindPolicy:
-			err = convertPolicy(&result, c, exceptions)
+			convertPolicy(&result, c, exceptions)
 		case kindException:
 			continue
 		default:
 			why, alternative := otherKind(o.Kind)
 			result.LeaveOut("", why, alternative)
-		}
-		if err != nil {
-			return nil, err
 		}
 		out = append(out, result)
 	}
@@ -70,18 +64,18 @@ func otherKind(kind string) (why, alternative string) {
 }
 
 // convertPolicy converts a policy. Rules that match the same requests share a result.
-func convertPolicy(c *conversion.Conversion, catalogue catalogue, exceptions []*appliedException) error {
+func convertPolicy(c *conversion.Conversion, catalogue catalogue, exceptions []*appliedException) {
 	p := &clusterPolicy{}
-	if ok, err := c.Decode(p); !ok || err != nil {
-		return err
+	if !c.Decode(p) {
+		return
 	}
 	if p.Spec.Admission != nil && !*p.Spec.Admission {
 		c.LeaveOut("spec.admission", conversion.OnlyExisting, conversion.InsteadOfOnlyExisting)
-		return nil
+		return
 	}
 	if len(p.Spec.Rules) == 0 {
 		c.LeaveOut("spec.rules", "the policy has no rules", "remove it")
-		return nil
+		return
 	}
 	b := &builder{Conversion: c, source: p, exceptions: exceptions}
 	rows := make([]conversion.Row, len(p.Spec.Rules))
@@ -115,7 +109,6 @@ func convertPolicy(c *conversion.Conversion, catalogue catalogue, exceptions []*
 	b.build()
 	c.Rows = append(c.Rows, rows...)
 	b.policyNotes()
-	return nil
 }
 
 // mutatesByObject reports whether the rule is a mutation whose effect may depend on the

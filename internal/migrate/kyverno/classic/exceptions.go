@@ -24,23 +24,20 @@ type appliedException struct {
 
 // exceptionsOf returns the exceptions of the input, and conversions of those that cannot be
 // read.
-func exceptionsOf(in *conversion.Input) (exceptions []*appliedException, left []conversion.Conversion, err error) {
+func exceptionsOf(in *conversion.Input) (exceptions []*appliedException, left []conversion.Conversion) {
 	for i := range in.Objects {
 		if in.Objects[i].Kind != kindException {
 			continue
 		}
 		c := conversion.Conversion{Source: in.Objects[i]}
 		e := &appliedException{source: &in.Objects[i]}
-		switch ok, err := c.Decode(&e.policyException); {
-		case err != nil:
-			return nil, nil, err
-		case ok:
+		if c.Decode(&e.policyException) {
 			exceptions = append(exceptions, e)
-		default:
+		} else {
 			left = append(left, c)
 		}
 	}
-	return exceptions, left, nil
+	return exceptions, left
 }
 
 // refersTo reports whether the exception names a rule.
