@@ -138,6 +138,25 @@ func (r *Result) NoteUnaudited() {
 	}
 }
 
+// NoteRefusal notes an expression of a policy that fails for ordinary objects, or denies all of them.
+// It may do so in the source, too.
+func (r *Result) NoteRefusal(name, field, finding string) {
+	for i := range r.Conversions {
+		c := &r.Conversions[i]
+		for _, o := range c.Outputs {
+			if p := o.Policy(); p != nil && p.Name == name {
+				c.Add(conversion.Row{
+					Rule:    c.RuleAt(o, field),
+					Outcome: conversion.Changed,
+					Output:  o,
+					Detail: fmt.Sprintf("refuses ordinary objects, perhaps as its source does: %s: %s of the result: %s",
+						finding, field, o.ExpressionAt(field)),
+				})
+			}
+		}
+	}
+}
+
 // Reject drops a policy that an API server or Ostiary would reject, and the objects that only
 // it needs. Its rules are left out.
 func (r *Result) Reject(name, why string) {

@@ -163,7 +163,7 @@ func (s *stage) request(ctx context.Context, t *target, r *request, answer autho
 func (s *stage) messages(t *target, r *request, o *outcome) {
 	for i := range o.evaluated {
 		e := &o.evaluated[i]
-		if e.Err == nil || !strings.HasSuffix(e.Field, ".messageExpression") {
+		if e.Err == nil || !strings.HasSuffix(e.Field, messageExpression) {
 			continue
 		}
 		if s.counts(s.read.at(e.Field), r, e.Err.Error()) {
@@ -249,7 +249,7 @@ func (s *stage) failsWithOtherValues(o *outcome) bool {
 		e := &o.evaluated[i]
 		read := s.read.at(e.Field)
 		switch {
-		case read == nil || strings.HasSuffix(e.Field, ".messageExpression"):
+		case read == nil || strings.HasSuffix(e.Field, messageExpression):
 		case e.Err != nil:
 			failed = cmp.Or(failed, read)
 		case read.validation && e.Value != types.True:
@@ -277,7 +277,7 @@ func (o *outcome) denies() bool {
 func (s *stage) report(t *target, r *request, o *outcome) {
 	for i := range o.evaluated {
 		e := &o.evaluated[i]
-		if e.Err == nil || strings.HasSuffix(e.Field, ".messageExpression") {
+		if e.Err == nil || strings.HasSuffix(e.Field, messageExpression) {
 			continue
 		}
 		if s.counts(s.read.at(e.Field), r, e.Err.Error()) {

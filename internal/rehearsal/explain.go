@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/cel-go/common/ast"
@@ -33,8 +34,7 @@ func (s *stage) explain(r *request, e *policy.Evaluated) string {
 		return "iterate over fewer elements, or split the expression"
 	}
 	for _, input := range []string{"object", "oldObject"} {
-		if isNull(input, r.Operation) && read.reads(input) && !strings.Contains(read.text, input+" == null") &&
-			!strings.Contains(read.text, input+" != null") {
+		if isNull(input, r.Operation) && read.reads(input) && !slices.Contains(read.comparedWithNull, input) {
 			return explainNull(input, r.Operation)
 		}
 	}

@@ -69,7 +69,7 @@ func (f *findings) warnings(spec *v1alpha1.WebhookPolicySpec) (out []advice.Warn
 		seen[e.field] = true
 		effect := ""
 		switch {
-		case strings.HasSuffix(e.field, ".messageExpression"):
+		case strings.HasSuffix(e.field, messageExpression):
 			effect = ", and the denial then has another message"
 		case spec.EffectiveFailurePolicy() == admissionregistrationv1.Ignore:
 			effect = ", and with failurePolicy Ignore the request then passes"
@@ -117,6 +117,17 @@ func isNull(input string, o admissionv1.Operation) bool {
 }
 
 func terminated() *metav1.Time { return &metav1.Time{Time: time.Unix(1_000_000_000, 0)} }
+
+// messageExpression ends the path of an expression whose error changes only the message.
+const messageExpression = ".messageExpression"
+
+// IsRefusal reports whether a warning says that ordinary objects are refused, or pass unchecked
+// with failurePolicy Ignore: because an expression fails, or because a validation denies
+// everything.
+func IsRefusal(w advice.Warning) bool {
+	fails := w.Kind == advice.FailingRequest && !strings.HasSuffix(w.Field, messageExpression)
+	return fails || w.Kind == advice.DeniesAll
+}
 
 // Beside returns the warnings of a rehearsal without those about errors of expressions of which the
 // check of types has found the cause.

@@ -88,6 +88,51 @@ func TestRehearsalEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// A hint names the cause of an error: an input that is null, unless the expression compares it with
+// null itself or in a variable, and otherwise the field that is absent.
+func TestHints(t *testing.T) {
+	tests := map[string]struct {
+		variable, validation, want string
+		operation                  admissionregistrationv1.OperationType
+	}{
+		"null": {
+			operation: admissionregistrationv1.Create, validation: "oldObject.spec.paused == true",
+			want: "oldObject is null on CREATE",
+		},
+		"null in a variable": {
+			operation: admissionregistrationv1.Create, variable: "oldObject.spec", validation: "variables.v.paused == true",
+			want: "oldObject is null on CREATE",
+		},
+		"a variable with a comparison": {
+			operation: admissionregistrationv1.Create, variable: "oldObject == null ? object : oldObject",
+			validation: "variables.v.spec.paused == true", want: "write variables.v.spec.?paused.orValue(false)",
+		},
+		"a comparison the other way round": {
+			operation: admissionregistrationv1.Delete, variable: "null != object ? object : oldObject",
+			validation: "variables.v.spec.paused == true", want: "write variables.v.spec.?paused.orValue(false)",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := newPolicy(tt.validation)
+			if tt.variable != "" {
+				p.Spec.Variables = []admissionregistrationv1.Variable{{Name: "v", Expression: tt.variable}}
+			}
+			rule := &p.Spec.MatchConstraints.ResourceRules[0]
+			rule.Operations = []admissionregistrationv1.OperationType{tt.operation}
+			rule.APIGroups, rule.APIVersions, rule.Resources = []string{"apps"}, []string{"v1"}, []string{"deployments"}
+			r, err := New(policy.LatestEngine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := r.Rehearse(t.Context(), p, cluster(t)).Warnings
+			if len(got) == 0 || !strings.Contains(got[0].Text, tt.want) || !IsRefusal(got[0]) {
+				t.Errorf("got %+v, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestSatisfy(t *testing.T) {
 	expression := func(key string, o metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: o,

@@ -193,13 +193,20 @@ func (c *convertCommand) run(ctx context.Context) error {
 		return skipped.Instead(errors.New("the input has no policy that this command converts: name its file with -f"))
 	}
 	skipped.Write()
-	result := &result{Result: converted}
-	if err := result.check(ctx); err != nil {
+	result := &result{Result: converted, skipped: skipped.Problems()}
+	if !c.verify { // tests read other objects
+		result.others = othersOf(objects, sources)
+	}
+	written, err := result.check(ctx)
+	if err != nil {
 		return err
 	}
 	result.NoteUnaudited()
 	if c.inventory {
-		return skipped.Result(c.printInventory(c.Out, result.Inventory()))
+		return skipped.Result(c.printInventory(c.Out, result))
+	}
+	if err := result.rehearse(ctx, written, objects); err != nil {
+		return err
 	}
 	if err := c.compare(ctx, objects, result); err != nil { // with the actions of the sources
 		return err

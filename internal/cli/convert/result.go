@@ -2,9 +2,11 @@ package convert
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/ostiary/ostiary/internal/cli/lint"
+	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/migrate"
 	"github.com/ostiary/ostiary/internal/migrate/verify"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -20,22 +22,44 @@ type result struct {
 	others   []otherKind
 }
 
-// check drops the policies that an API server or Ostiary would reject.
-func (r *result) check(ctx context.Context) error {
+// check drops the policies that an API server or Ostiary would reject. It returns the others as they
+// are written.
+func (r *result) check(ctx context.Context) ([]load.Object, error) {
 	written, err := r.Policies(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	findings, err := lint.Errors(ctx, written, policy.LatestEngine)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	rejected := map[string]bool{}
 	for _, f := range findings {
 		name := f.Policy
 		if name == "" {
 			name = f.File
 		}
+		rejected[name] = true
 		r.Reject(name, strings.TrimPrefix(f.Field+": "+f.Message, ": "))
 	}
-	return nil
+	return slices.DeleteFunc(written, func(o load.Object) bool { return rejected[o.Metadata.Name] }), nil
+}
+
+// rehearse notes the expressions that fail for ordinary objects, or that deny all of them. Kinds
+// that are not built in need their definition in the input.
+func (r *result) rehearse(ctx context.Context, written, input []load.Object) error {
+	defined := slices.Clone(written)
+	for i := range input {
+		if input[i].Kind == "CustomResourceDefinition" {
+			defined = append(defined, input[i])
+		}
+	}
+	findings, err := lint.Refusals(ctx, defined, policy.LatestEngine)
+	if err != nil && ctx.Err() == nil { // the schema of a definition is invalid
+		findings, err = lint.Refusals(ctx, written, policy.LatestEngine)
+	}
+	for _, f := range findings {
+		r.NoteRefusal(f.Policy, f.Field, f.Message)
+	}
+	return err
 }

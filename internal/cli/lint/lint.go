@@ -95,18 +95,10 @@ func Check(ctx context.Context, objects []load.Object, problems []error, e polic
 	for _, problem := range problems {
 		l.unreadable(problem)
 	}
-	apis, err := offline.NewAPIs(e, in.Definitions)
-	if err != nil {
-		return nil, 0, err
-	}
-	l.apis, l.served = apis, apis.Lists()
-	if l.rehearser, err = rehearsal.New(e); err != nil {
-		return nil, 0, err
-	}
 	if l.schema, err = newSchema(); err != nil {
 		return nil, 0, err
 	}
-	if l.types, err = newTypes(e, in.Definitions); err != nil {
+	if err = l.readAPIs(in); err != nil {
 		return nil, 0, err
 	}
 	for i := range in.Policies {
@@ -116,6 +108,39 @@ func Check(ctx context.Context, objects []load.Object, problems []error, e polic
 	}
 	slices.SortStableFunc(l.findings, compareFindings)
 	return l.findings, len(in.Policies), ctx.Err()
+}
+
+// Refusals returns what rehearsals of the policies find that refuses ordinary objects: errors
+// of expressions, and validations that no object satisfies.
+func Refusals(ctx context.Context, objects []load.Object, e policy.Engine) ([]Finding, error) {
+	l := &linter{engine: e, compiler: policy.NewCompilerFor(e)}
+	in, _ := offline.Divide(objects)
+	if err := l.readAPIs(in); err != nil {
+		return nil, err
+	}
+	for i := range in.Policies {
+		p := &in.Policies[i]
+		for _, w := range l.rehearser.Rehearse(ctx, p.WebhookPolicy, l.cluster()).Warnings {
+			if rehearsal.IsRefusal(w) {
+				l.warn(p, ruleRehearsal, w)
+			}
+		}
+	}
+	return l.findings, ctx.Err()
+}
+
+// readAPIs reads what checks of types and rehearsals need.
+func (l *linter) readAPIs(in *offline.Input) error {
+	apis, err := offline.NewAPIs(l.engine, in.Definitions)
+	if err != nil {
+		return err
+	}
+	l.apis, l.served = apis, apis.Lists()
+	if l.rehearser, err = rehearsal.New(l.engine); err != nil {
+		return err
+	}
+	l.types, err = newTypes(l.engine, in.Definitions)
+	return err
 }
 
 // read decodes the objects. Those that cannot be decoded are findings.
