@@ -202,6 +202,7 @@ func (c *convertCommand) run(ctx context.Context) error {
 		return err
 	}
 	result.NoteUnaudited()
+	result.AddPermissions(objects)
 	if c.inventory {
 		return skipped.Result(c.printInventory(c.Out, result))
 	}

@@ -137,6 +137,10 @@ type Origin struct {
 	Field       string
 	Source      *load.Object
 	SourceField string
+	// CommentsOnly means that the field has another form than that of the source, whose comments
+	// are put before it. Those of the field Except are left out.
+	CommentsOnly bool
+	Except       string
 }
 
 // BindingName is the name of a binding for all requests of a policy.

@@ -27,9 +27,17 @@ func (o *Output) YAML() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		target, from := nodeAt(root, origin.Field), nodeAt(source, origin.SourceField)
-		if target != nil && from != nil {
-			mergeNodes(target, from)
+		key, target := findField(root, origin.Field)
+		from, value := findField(source, origin.SourceField)
+		switch {
+		case target == nil || value == nil:
+		case origin.CommentsOnly:
+			collectComments(root, target, value, origin.Except)
+		default:
+			if key != nil && from != nil {
+				mergeComments(key, from)
+			}
+			mergeNodes(target, value)
 		}
 	}
 	for field, text := range o.Comments {
@@ -49,6 +57,7 @@ func Encode(object any) ([]byte, error) {
 }
 
 func encodeNode(root *yaml.Node) ([]byte, error) {
+	foldLongTexts(root)
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(indentation)
@@ -56,7 +65,7 @@ func encodeNode(root *yaml.Node) ([]byte, error) {
 	if err := encoder.Encode(root); err != nil {
 		return nil, fmt.Errorf("encoding YAML: %w", err)
 	}
-	return out.Bytes(), nil
+	return wrapFolded(out.Bytes()), nil
 }
 
 // nodeOf returns an object as nodes of YAML.

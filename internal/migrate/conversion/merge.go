@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -38,17 +39,77 @@ func mergeNodes(target, origin *yaml.Node) {
 		mergeMappings(target, origin)
 	case target.Kind == yaml.SequenceNode:
 		mergeComments(target, origin)
-		if len(target.Content) == len(origin.Content) {
-			for i := range target.Content {
-				mergeNodes(target.Content[i], origin.Content[i])
-			}
-		}
+		mergeElements(target, origin)
 	default:
 		mergeComments(target, origin)
 		if target.Tag == origin.Tag && !isAmbiguousScalar(target.Value) {
 			target.Style = origin.Style
 		}
 	}
+}
+
+// mergeElements merges the elements of lists: those at the same place if the lists have the same
+// length, and otherwise equal ones and those with the same name.
+func mergeElements(target, origin *yaml.Node) {
+	used := map[*yaml.Node]bool{}
+	for i, t := range target.Content {
+		at := i
+		if len(target.Content) != len(origin.Content) {
+			at = slices.IndexFunc(origin.Content, func(o *yaml.Node) bool {
+				return !used[o] && (equalNodes(t, o) || nameOfNode(t) != "" && nameOfNode(t) == nameOfNode(o))
+			})
+		}
+		if at >= 0 {
+			used[origin.Content[at]] = true
+			mergeNodes(t, origin.Content[at])
+		}
+	}
+}
+
+// nameOfNode returns the name of an element of a list; empty if it has none.
+func nameOfNode(n *yaml.Node) string {
+	for _, field := range []string{"name", "key"} {
+		if _, value := childOf(n, field); value != nil && value.Kind == yaml.ScalarNode {
+			return value.Value
+		}
+	}
+	return ""
+}
+
+// collectComments puts the comments of a value before another one, without those that the document
+// has already, and those of the value of one field.
+func collectComments(root, target, from *yaml.Node, except string) {
+	var known []string
+	visitComments(root, nil, func(text string) { known = append(known, text) })
+	_, skipped := childOf(from, except)
+	var texts []string
+	visitComments(from, skipped, func(text string) {
+		if !slices.Contains(known, text) && !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	})
+	if target.HeadComment != "" {
+		texts = append([]string{target.HeadComment}, texts...)
+	}
+	target.HeadComment = strings.Join(texts, "\n")
+}
+
+// visitComments visits the comments of a value in their order, without those of one that is skipped.
+func visitComments(n, skipped *yaml.Node, visit func(text string)) {
+	if n == skipped {
+		return
+	}
+	add := func(text string) {
+		if text != "" {
+			visit(text)
+		}
+	}
+	add(n.HeadComment)
+	add(n.LineComment)
+	for _, c := range n.Content {
+		visitComments(c, skipped, visit)
+	}
+	add(n.FootComment)
 }
 
 // mergeMappings merges fields with equal names, and sorts them like those of the origin.

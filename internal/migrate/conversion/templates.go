@@ -48,9 +48,9 @@ func differentOperations(s *v1alpha1.WebhookPolicySpec) (out []string) {
 	}
 	switch {
 	case !matches(admissionregistrationv1.Update):
-		out = append(out, "an UPDATE that changes a pod template is decided too")
+		out = append(out, noteTemplates)
 	case !s.Ratchet:
-		out = append(out, "an UPDATE that leaves a pod template unchanged is not decided")
+		out = append(out, noteUnchangedTemplates)
 	}
 	if matches(admissionregistrationv1.Delete) {
 		out = append(out, "DELETE of workloads is not decided")

@@ -38,6 +38,7 @@ type templateDefinition struct {
 	constraintTemplate
 	object load.Object
 	source *celSource
+	field  string // of the source
 	// failed is why the template cannot be converted, and what to do instead.
 	failed, alternative string
 	used                bool
@@ -144,7 +145,7 @@ func (d *templateDefinition) read() {
 		return
 	}
 	field := fmt.Sprintf("spec.targets[0].code[%d].source", at)
-	d.source = &celSource{}
+	d.source, d.field = &celSource{}, field
 	unknown, err := load.DecodeKnown(codes[at].Source, d.source)
 	switch {
 	case err != nil:
@@ -254,6 +255,11 @@ func (b *builder) spec() {
 	s.MatchConditions = slices.Clone(from.MatchConditions)
 	s.Variables = []admissionregistrationv1.Variable{{Name: "anyObject", Expression: anyObject}}
 	s.Variables = append(s.Variables, from.Variables...)
+	for _, field := range []string{"matchConditions", "variables", "validations"} {
+		b.output.Origins = append(b.output.Origins, conversion.Origin{
+			Field: "spec." + field, Source: &b.definition.object, SourceField: b.definition.field + "." + field,
+		})
+	}
 	for _, v := range from.Validations {
 		s.Validations = append(s.Validations, v1alpha1.Validation{
 			Expression:        v.Expression,

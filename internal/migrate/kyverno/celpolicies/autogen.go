@@ -2,7 +2,6 @@ package celpolicies
 
 import (
 	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,7 +40,7 @@ func (b *builder) autogen() {
 		)
 	}
 	if len(different) > 0 {
-		b.change("spec.autogen", strings.Join(different, "; "))
+		b.change("spec.autogen", conversion.JoinNotes(different))
 	}
 }
 

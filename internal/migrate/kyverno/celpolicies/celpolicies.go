@@ -17,7 +17,7 @@ import (
 // Source returns the conversion of the policies.
 func Source() conversion.Source {
 	return conversion.Source{
-		Title:        "Kyverno's policies in CEL (group " + group + ")",
+		Title:        "Kyverno's ValidatingPolicies, MutatingPolicies and PolicyExceptions in CEL (group " + group + ")",
 		Kinds:        []schema.GroupKind{{Group: group}},
 		WritesNative: true,
 		Convert:      convertPolicies,

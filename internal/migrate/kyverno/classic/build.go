@@ -22,6 +22,7 @@ type builder struct {
 	source     *clusterPolicy
 	exceptions []*appliedException
 	rules      []placedRule
+	shared     []conversion.Row // about several rules
 }
 
 // key has what rules of one policy share.
@@ -128,6 +129,9 @@ func (b *builder) buildGroup(group []placedRule, suffix string) {
 				p.Spec.Variables = append(p.Spec.Variables, v)
 			}
 		}
+		o.Origins = append(o.Origins, conversion.Origin{
+			Field: r.placeIn(p), Source: &b.Source, SourceField: r.row.Field, CommentsOnly: true,
+		})
 		addValidations(p, r)
 		p.Spec.AuditAnnotations = append(p.Spec.AuditAnnotations, r.annotations...)
 		p.Spec.Mutations = append(p.Spec.Mutations, r.mutations...)
@@ -142,10 +146,21 @@ func (b *builder) buildGroup(group []placedRule, suffix string) {
 		p.Spec.AllowCriticalResources = true
 	}
 	b.Outputs = append(b.Outputs, o)
-	notes := b.extend(p, first)
-	for _, r := range group {
-		reportRule(o, r, notes)
+	b.report(o, group, b.extend(p, first))
+	o.Origins = append(o.Origins, conversion.Origin{
+		Field: "spec", Source: &b.Source, SourceField: "spec", CommentsOnly: true, Except: "rules",
+	})
+}
+
+// placeIn returns the field of a policy that the rule becomes, if it is the next one.
+func (p placedRule) placeIn(w *v1alpha1.WebhookPolicy) string {
+	switch {
+	case p.podSecurity != nil:
+		return "spec.plugin"
+	case len(p.mutations) > 0:
+		return fmt.Sprintf("spec.mutations[%d]", len(w.Spec.Mutations))
 	}
+	return fmt.Sprintf("spec.validations[%d]", len(w.Spec.Validations))
 }
 
 // extend extends a group to the workloads to which Kyverno extends it, and returns the
@@ -165,12 +180,34 @@ func (b *builder) extend(p *v1alpha1.WebhookPolicy, first placedRule) []string {
 	return conversion.SetPodTemplates(p, resources)
 }
 
-// reportRule writes the row of a rule.
-func reportRule(o *conversion.Output, r placedRule, notes []string) {
-	notes = slices.Concat(r.notes, notes)
-	r.row.Outcome, r.row.Output = conversion.Converted, o
-	if len(notes) > 0 {
-		r.row.Outcome, r.row.Detail = conversion.Changed, strings.Join(notes, "; ")
+// report writes the rows of the rules of a policy. Notes of several rules are in a row of their own.
+func (b *builder) report(o *conversion.Output, group []placedRule, notes []string) {
+	count := map[string]int{}
+	for _, r := range group {
+		for _, n := range slices.Concat(r.notes, notes) {
+			count[n]++
+		}
+	}
+	var shared []string
+	for _, r := range group {
+		var own []string
+		for _, n := range slices.Concat(r.notes, notes) {
+			switch {
+			case count[n] == 1:
+				own = append(own, n)
+			case !slices.Contains(shared, n):
+				shared = append(shared, n)
+			}
+		}
+		r.row.Outcome, r.row.Output = conversion.Converted, o
+		if len(own) > 0 {
+			r.row.Outcome, r.row.Detail = conversion.Changed, conversion.JoinNotes(own)
+		}
+	}
+	if len(shared) > 0 {
+		b.shared = append(b.shared, conversion.Row{
+			Rule: "spec.rules", Outcome: conversion.Changed, Output: o, Detail: conversion.JoinNotes(shared),
+		})
 	}
 }
 

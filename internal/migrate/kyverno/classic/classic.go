@@ -16,7 +16,7 @@ import (
 // Source returns the conversion of the policies.
 func Source() conversion.Source {
 	return conversion.Source{
-		Title:        "Kyverno's ClusterPolicies and Policies (group " + group + ")",
+		Title:        "Kyverno's ClusterPolicies, Policies and PolicyExceptions (group " + group + ")",
 		Kinds:        []schema.GroupKind{{Group: group}},
 		WritesNative: true,
 		NotIn:        "Kyverno 1.20",
@@ -107,7 +107,7 @@ func convertPolicy(c *conversion.Conversion, catalogue catalogue, exceptions []*
 		b.rules = append(b.rules, placedRule{out, &rows[i]})
 	}
 	b.build()
-	c.Rows = append(c.Rows, rows...)
+	c.Rows = append(append(c.Rows, b.shared...), rows...)
 	b.policyNotes()
 }
 

@@ -7,6 +7,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
 // mayRatchet reports whether Kyverno lets an UPDATE pass because the stored object fails a
@@ -48,7 +49,7 @@ func (c *convertedRule) limitRatchet(p *clusterPolicy) {
 		)
 		return
 	}
-	c.notes = append(c.notes, "an UPDATE passes if the stored object fails the rule, also if it fails in another field")
+	c.notes = append(c.notes, conversion.NoteRatchet)
 	var conditions []ce.Expression
 	for _, m := range c.conditions {
 		if readsObject(m.Expression) {

@@ -57,11 +57,34 @@ func (s *Scope) joinConditions(
 		}
 		results = append(results, r)
 	}
+	s.shareConditions(results)
 	result := Result{Expression: neutral}
 	for i := len(results) - 1; i >= 0; i-- {
 		result = join(results[i], result)
 	}
 	return result, nil
+}
+
+// maxNested is the number of conditionals that an expression may have within each other.
+const maxNested = 2
+
+// shareConditions makes conditions that can fail variables of the policy, if there are so many that
+// their expression would be hard to read: each is a conditional within that of the one before.
+func (s *Scope) shareConditions(results []Result) {
+	failing := 0
+	for _, r := range results {
+		if r.Fails && !r.IsConstant() {
+			failing++
+		}
+	}
+	if failing <= maxNested {
+		return
+	}
+	for i, r := range results {
+		if !r.IsConstant() {
+			results[i].Expression = s.shared("condition", r.Bool())
+		}
+	}
 }
 
 // andThen is a && b, where b does not hide a failure of a.

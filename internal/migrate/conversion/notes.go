@@ -1,0 +1,26 @@
+package conversion
+
+import (
+	"slices"
+	"strings"
+)
+
+// NoteRatchet is the difference of rules that let an UPDATE of an object pass that fails already.
+const NoteRatchet = "an UPDATE passes if the stored object fails the rule, also if it fails in another field"
+
+// Differences of policies that are extended to pod templates.
+const (
+	noteTemplates          = "an UPDATE that changes a pod template is decided too"
+	noteUnchangedTemplates = "an UPDATE that leaves a pod template unchanged is not decided"
+)
+
+// JoinNotes joins the differences of a rule, the most dangerous first: those after which requests are
+// decided otherwise come before those about objects that are violations already.
+func JoinNotes(notes []string) string {
+	harmless := []string{NoteRatchet, noteTemplates, noteUnchangedTemplates}
+	sorted := slices.Clone(notes)
+	slices.SortStableFunc(sorted, func(a, b string) int {
+		return slices.Index(harmless, a) - slices.Index(harmless, b) // -1 for others
+	})
+	return strings.Join(sorted, "; ")
+}

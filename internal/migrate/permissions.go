@@ -1,0 +1,80 @@
+package migrate
+
+import (
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
+)
+
+// labelParams adds the rules of a ClusterRole to those with which Ostiary reads params.
+const labelParams = "admission.ostiary.dev/aggregate-to-params"
+
+// AddPermissions adds for each kind of params that results read a ClusterRole that lets Ostiary read
+// it. The input may define the kind.
+func (r *Result) AddPermissions(input []load.Object) {
+	known := map[schema.GroupKind]bool{}
+	for i := range r.Conversions {
+		c := &r.Conversions[i]
+		for _, o := range slices.Clone(c.Outputs) {
+			p := o.Policy()
+			if p == nil || p.Spec.ParamKind == nil {
+				continue
+			}
+			kind := schema.FromAPIVersionAndKind(p.Spec.ParamKind.APIVersion, p.Spec.ParamKind.Kind)
+			if known[kind.GroupKind()] || kind.GroupKind() == (schema.GroupKind{Kind: "Secret"}) {
+				continue // nobody should read Secrets by means of policies
+			}
+			known[kind.GroupKind()] = true
+			role := paramsRole(kind, input)
+			c.Outputs = append(c.Outputs, role)
+			r.Outputs = append(r.Outputs, role)
+		}
+	}
+}
+
+// paramsRole returns the permission to read a kind.
+func paramsRole(kind schema.GroupVersionKind, input []load.Object) *conversion.Output {
+	resource, isKnown := resourceOf(kind, input)
+	name := "ostiary-params-" + resource
+	if kind.Group != "" {
+		name += "." + kind.Group
+	}
+	role := &rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{labelParams: "true"}},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{kind.Group}, Resources: []string{resource}, Verbs: []string{"get", "list", "watch"},
+		}},
+	}
+	o := &conversion.Output{Object: role}
+	if !isKnown {
+		o.Comments = map[string]string{"rules[0].resources": "a guess for the kind " + kind.Kind}
+	}
+	return o
+}
+
+// resourceOf returns the name of the resource of a kind, and whether it is known.
+func resourceOf(kind schema.GroupVersionKind, input []load.Object) (name string, isKnown bool) {
+	for i := range input {
+		if input[i].Kind != "CustomResourceDefinition" {
+			continue
+		}
+		d := &apiextensionsv1.CustomResourceDefinition{}
+		if input[i].Read(d) == nil && d.Spec.Group == kind.Group && d.Spec.Names.Kind == kind.Kind {
+			return d.Spec.Names.Plural, true
+		}
+	}
+	if kind.Group == "constraints.gatekeeper.sh" {
+		return strings.ToLower(kind.Kind), true // Gatekeeper writes the definition
+	}
+	guess, _ := meta.UnsafeGuessKindToResource(kind)
+	return guess.Resource, kind.Group == "" && kind.Kind == "ConfigMap"
+}
