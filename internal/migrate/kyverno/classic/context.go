@@ -34,17 +34,35 @@ func (v *ruleConverter) newScope() *conditions.Scope {
 	}
 	request.Members["userInfo"] = userInfo
 	return &conditions.Scope{
-		Variables: map[string]conditions.Value{"request": conditions.Field(request)},
-		Notes:     &v.notes,
-		Define:    v.out.define,
+		Variables:  map[string]conditions.Value{"request": conditions.Field(request)},
+		Notes:      &v.notes,
+		Define:     v.out.define,
+		Containers: v.containers,
 		Unsupported: map[string]string{
-			"images":               "Kyverno parses names of images",
+			"images":               "only registry, path, name, tag and digest of the images of containers are known",
 			"request.roles":        "the bindings of a user are not part of a request",
 			"request.clusterRoles": "the bindings of a user are not part of a request",
 			"elementIndex":         "CEL has no index of elements",
 			"target":               "it is an existing object", "globalContext": "it has data of the cluster",
 		},
 	}
+}
+
+// containers returns a list of containers of the object, and its JMESPath expression.
+func (v *ruleConverter) containers(list string) (conditions.Value, string, bool) {
+	if !slices.Contains([]string{"containers", "initContainers", "ephemeralContainers"}, list) {
+		return conditions.Value{}, "", false
+	}
+	for _, path := range []string{"spec", "spec.template.spec", "spec.jobTemplate.spec.template.spec"} {
+		at := v.matching.object
+		for _, name := range append(strings.Split(path, "."), list) {
+			at = at.Field(name)
+		}
+		if at.Shape.Kind() == ce.KindList {
+			return conditions.Field(at), "request.object." + path + "." + list, true
+		}
+	}
+	return conditions.Value{}, "", false
 }
 
 // define adds a variable, and returns its name, which is unique in the rule.

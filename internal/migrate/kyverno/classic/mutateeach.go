@@ -28,6 +28,13 @@ func (v *ruleConverter) mutateEach(f forEachMutation) error {
 	if f.ForEach != nil {
 		return fmt.Errorf("foreach in foreach is left out: use two rules")
 	}
+	value, err := v.scope.JMESPath(f.List)
+	if err != nil {
+		return err
+	}
+	if lists := value.JoinedFields(); len(lists) > 0 {
+		return v.mutateJoined(f, lists)
+	}
 	e, err := v.eachElement(f)
 	if err != nil {
 		return err
@@ -58,6 +65,7 @@ func (v *ruleConverter) eachElement(f forEachMutation) (*eachElement, error) {
 	e := &eachElement{list: list, item: ce.Singular(list.Name(), "item"), applies: ce.True()}
 	element := conditions.Field(ce.VariablePlace(e.item, list.Shape.Element()))
 	scope := v.scope.With("element", element).With("element0", element).With("elementIndex", conditions.Index("i"))
+	scope.List = strings.TrimSpace(f.List)
 	if e.scope, err = v.withContext(scope, f.Context); err != nil {
 		return nil, err
 	}

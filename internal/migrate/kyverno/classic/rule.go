@@ -328,6 +328,7 @@ func (v *ruleConverter) forEach(scope *conditions.Scope, checks []forEach, level
 func (v *ruleConverter) checkElements(scope *conditions.Scope, f forEach, level int) (ce.Expression, error) {
 	return scope.ForEach(f.List, func(element conditions.Value) (ce.Expression, error) {
 		inner := scope.With("element", element).With(fmt.Sprintf("element%d", level), element)
+		inner.List = strings.TrimSpace(f.List)
 		inner, err := v.withContext(inner, f.Context)
 		if err != nil {
 			return ce.False(), err

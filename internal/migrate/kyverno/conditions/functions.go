@@ -79,6 +79,11 @@ func functionConverters() map[string]functionConverter {
 		"max":           {1, aggregateFunction("max")},
 		"min":           {1, aggregateFunction("min")},
 		"abs":           {1, absoluteValue},
+		"sort":          {1, sortedList},
+		"to_array":      {1, toArray},
+
+		"regex_replace_all":         {3, replaceRegex},
+		"regex_replace_all_literal": {3, replaceRegex},
 	}
 }
 
@@ -138,8 +143,19 @@ func containsFunction(c functionCall) (Value, error) {
 		if c.arguments[1].kind() == ce.KindString || c.arguments[1].kind() == ce.KindAny {
 			return c.result(ce.Call(c.sources[0], "contains", c.sources[1]), ce.KindBool)
 		}
+	case ce.KindAny:
+		if c.arguments[1].kind() == ce.KindString {
+			inList := ce.Relate(c.sources[1], "in", c.sources[0])
+			inText := ce.Call(c.sources[0], "contains", c.sources[1])
+			return c.result(ce.If(isOfType(c.sources[0], "list"), inList, inText), ce.KindBool)
+		}
 	}
 	return c.leftOut()
+}
+
+// isOfType is true for values of a type.
+func isOfType(e ce.Expression, name string) ce.Expression {
+	return ce.Relate(ce.Function("type", e), "==", ce.Term(name))
 }
 
 func keysOfMap(c functionCall) (Value, error) {
@@ -301,8 +317,10 @@ func divideNumbers(c functionCall) (Value, error) {
 		return c.leftOut()
 	}
 	divisor := c.double(1)
-	if n, ok := c.arguments[1].constant.(int64); !ok || n == 0 {
-		return c.leftOut() // Kyverno fails for 0, CEL returns infinity
+	if n, ok := c.arguments[1].constant.(int64); !ok || n == 0 { // Kyverno fails for 0, CEL returns infinity
+		name := c.scope.variable(Value{})
+		divisors := ce.Macro(ce.List(divisor), "filter", name, ce.Relate(ce.Term(name), "!=", ce.Term("0.0")))
+		divisor = ce.Term(divisors.String() + "[0]")
 	}
 	return c.result(
 		ce.Raw(c.double(0).In(ce.Multiplication)+" / "+divisor.In(ce.Unary), ce.Multiplication),

@@ -12,6 +12,9 @@ import (
 
 // membership converts In and its relatives: whether elements of the key are in the value.
 func (s *Scope) membership(k Value, operator string, v Value) (ce.Expression, error) {
+	if e, ok, err := s.untypedMembership(k, operator, v); ok {
+		return e, err
+	}
 	exact := operator == "in" || operator == "notin"
 	target, err := s.newTarget(v, exact)
 	if err != nil {
@@ -35,14 +38,62 @@ func (s *Scope) membership(k Value, operator string, v Value) (ce.Expression, er
 		return target.quantify(list, operator)
 	case k.lists != nil || k.kind() == ce.KindMap:
 		return ce.False(), leftOut("%s of a value that is no list", operator)
-	case k.kind() == ce.KindAny:
-		return ce.False(), leftOut("%s of a value that may be a list or not: its type is not known", operator)
 	}
 	key, err := scalarKey(k)
 	if err != nil {
 		return ce.False(), err
 	}
 	return signedMembership(target, key, negated)
+}
+
+// untypedMembership converts an operator for a key or a value whose type is not known: it decides by
+// their types. All operators are false for null and for maps.
+func (s *Scope) untypedMembership(k Value, operator string, v Value) (e ce.Expression, ok bool, err error) {
+	decide := func(
+		of Value,
+		isOne func(ce.Expression) ce.Expression,
+		convert func(Value) (ce.Expression, error),
+	) (ce.Expression, bool, error) {
+		source, err := of.strict()
+		if err != nil {
+			return source, true, err
+		}
+		list, err := convert(of.as(ce.ShapeOfList(ce.Shape{})))
+		if err != nil {
+			return list, true, err
+		}
+		one, err := convert(of.as(ce.ShapeOfKind(ce.KindString)))
+		return ce.If(isOfType(source, "list"), list, ce.And(isOne(source), one)), true, err
+	}
+	switch {
+	case isUntyped(v):
+		isText := func(source ce.Expression) ce.Expression { return isOfType(source, "string") }
+		return decide(v, isText, func(typed Value) (ce.Expression, error) { return s.membership(k, operator, typed) })
+	case isUntyped(k):
+		isScalar := func(source ce.Expression) ce.Expression {
+			return ce.And(ce.Not(isOfType(source, "map")), ce.Relate(source, "!=", ce.Term("null")))
+		}
+		return decide(k, isScalar, func(typed Value) (ce.Expression, error) {
+			if typed.kind() == ce.KindString { // a number or a boolean, perhaps
+				source, _ := k.strict()
+				typed = computedValue(ce.Function("string", source), typed.shape)
+			}
+			return s.membership(typed, operator, v)
+		})
+	}
+	return ce.False(), false, nil
+}
+
+// isUntyped reports whether nothing is known about the type of a value.
+func isUntyped(v Value) bool { return !v.isConstant && v.kind() == ce.KindAny }
+
+// as returns the value as one of another shape. Its evaluation fails if it is absent.
+func (v Value) as(s ce.Shape) Value {
+	e, err := v.strict()
+	if err != nil {
+		return v
+	}
+	return placeValue(ce.VariablePlace(e.In(ce.Primary), s))
 }
 
 // memberKey is a key of In and its relatives, or an element of one.

@@ -37,6 +37,10 @@ type Scope struct {
 	// Define adds a variable to the policy, with a name like a proposed one, and returns the
 	// name. Without it, expressions have no variables of their own.
 	Define func(name, expression string) string
+	// Containers returns a list of containers of the object, and its JMESPath expression.
+	Containers func(list string) (containers Value, source string, ok bool)
+	// List is the list of which the variable element is an element.
+	List string
 
 	used  map[string]bool
 	depth *int
@@ -115,6 +119,11 @@ func (s *Scope) compile(n jmespath.ASTNode, current *Value) (Value, error) {
 }
 
 func (s *Scope) node(n jmespath.ASTNode, current *Value) (Value, error) {
+	if current == nil {
+		if v, ok, err := s.images(n); ok {
+			return v, err
+		}
+	}
 	switch n.NodeType {
 	case jmespath.ASTField:
 		return s.field(n.Value.(string), current)

@@ -49,6 +49,22 @@ func (v Value) ListField() (ce.Place, bool) {
 	return *v.place, true
 }
 
+// JoinedFields returns the fields of the lists that [a, b][] joins; nil if it is another list.
+func (v Value) JoinedFields() (out []ce.Place) {
+	s := v.stream
+	if s == nil || s.inner != nil || !s.where.IsTrue() || s.element.place == nil ||
+		s.element.place.Source().String() != s.variable {
+		return nil
+	}
+	for _, l := range s.source.lists {
+		if !l.IsListField() {
+			return nil
+		}
+		out = append(out, *l.place)
+	}
+	return out
+}
+
 // IsMap reports whether the value is a map, or may be one because its type is not known.
 func (v Value) IsMap() bool {
 	k := v.kind()

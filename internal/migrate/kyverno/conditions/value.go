@@ -21,6 +21,8 @@ type Value struct {
 	isConstant bool
 	stream     *elementStream
 	otherwise  *Value // instead of a stream that is empty
+	// members are those of a value that only has members, such as the name of an image.
+	members map[string]Value
 	// list has several lists of which each may be absent.
 	lists []Value
 }
@@ -159,6 +161,8 @@ func (v Value) strict() (ce.Expression, error) {
 		return v.stream.strict()
 	case v.lists != nil:
 		return ce.False(), leftOut("a list of several fields that is not flattened")
+	case v.members != nil:
+		return ce.False(), leftOut("an image as a whole")
 	}
 	return v.expression, nil
 }
@@ -219,6 +223,13 @@ func (v Value) existing() (ce.Expression, error) {
 
 // field returns a member of the value.
 func (v Value) field(name string) (Value, error) {
+	if v.members != nil {
+		member, ok := v.members[name]
+		if !ok {
+			return member, leftOut("the part %s of the name of an image", name)
+		}
+		return member, nil
+	}
 	if v.place != nil {
 		return placeValue(v.place.Field(name)), nil
 	}
