@@ -180,6 +180,12 @@ test-integration: kubernetes prometheus $(GOTESTSUM) ## Run the integration test
 conformance: kubernetes ## Compare N (2000) random cases with the native policies of Kubernetes; SEED repeats a run
 	@go test ./test/conformance -count=1 -timeout=120m -v -args -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s))
 
+.PHONY: migration-oracle
+migration-oracle: ## Compare converted policies with the engines of their projects, with N (2000) random requests; SEED repeats a run
+	@echo "Building the engine of Kyverno (the first time some minutes)"
+	@cd test/oracles/kyverno && GOGC=400 GOMEMLIMIT=4GiB go build -ldflags "-s -w" -o $(CURDIR)/bin/oracles/kyverno .
+	@go test ./test/oracles -count=1 -timeout=300m -v -args -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s)) -kyverno=$(CURDIR)/bin/oracles/kyverno
+
 .PHONY: chaos
 chaos: kubernetes ## Inject faults under load and count failed requests: SCENARIO=all (the default, hours), ci, or names (docs/chaos/README.md)
 	@go test -c -o bin/chaos ./test/chaos
