@@ -209,12 +209,14 @@ type builder struct {
 	definition *templateDefinition
 	from       *requestMatch
 	operations []admissionregistrationv1.OperationType
-	mutates    bool
-	resources  *resourceFinder
-	output     *conversion.Output
-	policy     *v1alpha1.WebhookPolicy
-	changes    []conversion.Row
-	failed     bool
+	// versions are those of the kinds; empty is all.
+	versions  []string
+	mutates   bool
+	resources *resourceFinder
+	output    *conversion.Output
+	policy    *v1alpha1.WebhookPolicy
+	changes   []conversion.Row
+	failed    bool
 }
 
 func (b *builder) leaveOut(field, why, alternative string) {

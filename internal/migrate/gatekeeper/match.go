@@ -47,8 +47,19 @@ func (b *builder) match() {
 	b.policy.Spec.MatchConstraints = out
 	b.namespaceConditions()
 	if m.Name != "" && m.Name != wildcard {
-		b.condition("name", nameCondition(m.Name))
+		b.condition("name", nameCondition(m.Name, b.comparedObjects()))
 	}
+	if b.mutates && m.LabelSelector != nil { // the selector of objects selects the old one too
+		b.condition("labels", labelCondition(m.LabelSelector))
+	}
+}
+
+// comparedObjects are those of which one has to match, as CEL: mutators match only the new object.
+func (b *builder) comparedObjects() string {
+	if b.mutates {
+		return "[object]"
+	}
+	return "[object, oldObject]"
 }
 
 func (b *builder) condition(name, expression string) {
@@ -58,19 +69,50 @@ func (b *builder) condition(name, expression string) {
 	)
 }
 
-// nameCondition matches names with a prefix or a suffix. Gatekeeper matches generateName
-// with a prefix too, and either the new object or the old one.
-func nameCondition(name string) string {
+// nameCondition matches names with a prefix or a suffix, of one of some objects. Gatekeeper matches
+// generateName with a prefix too.
+func nameCondition(name, objects string) string {
 	pattern := celtext.QuoteText(wildcardPattern([]string{name}))
 	generated := ""
 	if strings.HasSuffix(name, wildcard) {
 		generated = fmt.Sprintf(` || o.metadata.?generateName.orValue("").matches(%s)`, pattern)
 	}
 	return fmt.Sprintf(
-		`[object, oldObject].exists(o, o != null && (o.metadata.?name.orValue("").matches(%s)%s))`,
+		`%s.exists(o, o != null && (o.metadata.?name.orValue("").matches(%s)%s))`,
+		objects,
 		pattern,
 		generated,
 	)
+}
+
+// labelCondition selects the new object by its labels.
+func labelCondition(s *metav1.LabelSelector) string {
+	const labels = "object.metadata.?labels.orValue({})"
+	isOneOf := func(key string, values []string) string {
+		name := celtext.QuoteText(key)
+		return fmt.Sprintf("(%s in %s && %s[%s] in %s)", name, labels, labels, name, encodeJSON(values))
+	}
+	var terms []string
+	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
+		terms = append(terms, isOneOf(key, []string{s.MatchLabels[key]}))
+	}
+	for _, r := range s.MatchExpressions {
+		exists := fmt.Sprintf("%s in %s", celtext.QuoteText(r.Key), labels)
+		switch r.Operator {
+		case metav1.LabelSelectorOpIn:
+			terms = append(terms, isOneOf(r.Key, r.Values))
+		case metav1.LabelSelectorOpNotIn:
+			terms = append(terms, "!"+isOneOf(r.Key, r.Values))
+		case metav1.LabelSelectorOpExists:
+			terms = append(terms, exists)
+		case metav1.LabelSelectorOpDoesNotExist:
+			terms = append(terms, "!("+exists+")")
+		}
+	}
+	if len(terms) == 0 {
+		return "true"
+	}
+	return strings.Join(terms, " && ")
 }
 
 // wildcardPattern returns a regular expression for names with wildcards.
@@ -137,7 +179,7 @@ func (b *builder) namespaceConditions() {
 func (b *builder) rules() (out []admissionregistrationv1.NamedRuleWithOperations) {
 	all := b.from.Kinds
 	if len(all) == 0 {
-		return []admissionregistrationv1.NamedRuleWithOperations{b.rule([]string{wildcard}, nil, []string{wildcard})}
+		return []admissionregistrationv1.NamedRuleWithOperations{b.rule([]string{wildcard}, []string{wildcard})}
 	}
 	byGroup := map[string][]string{}
 	var guess bool
@@ -147,7 +189,7 @@ func (b *builder) rules() (out []admissionregistrationv1.NamedRuleWithOperations
 			groups = []string{wildcard}
 		}
 		if len(k.Kinds) == 0 || slices.Contains(k.Kinds, wildcard) {
-			out = append(out, b.rule(groups, k.APIVersions, []string{wildcard}))
+			out = append(out, b.rule(groups, []string{wildcard}))
 			continue
 		}
 		for _, kind := range k.Kinds {
@@ -157,7 +199,7 @@ func (b *builder) rules() (out []admissionregistrationv1.NamedRuleWithOperations
 	for _, group := range slices.Sorted(maps.Keys(byGroup)) {
 		resources := byGroup[group]
 		slices.Sort(resources)
-		out = append(out, b.rule([]string{group}, nil, slices.Compact(resources)))
+		out = append(out, b.rule([]string{group}, slices.Compact(resources)))
 	}
 	if guess {
 		b.condition("kinds", kindsCondition(all))
@@ -224,6 +266,9 @@ func kindsCondition(all []selectedKinds) string {
 		if len(k.Kinds) > 0 && !slices.Contains(k.Kinds, wildcard) {
 			terms = append(terms, "request.kind.kind in "+encodeJSON(k.Kinds))
 		}
+		if len(k.versions) > 0 {
+			terms = append(terms, "request.kind.version in "+encodeJSON(k.versions))
+		}
 		if len(terms) == 0 {
 			terms = []string{"true"}
 		}
@@ -232,7 +277,8 @@ func kindsCondition(all []selectedKinds) string {
 	return strings.Join(parts, " || ")
 }
 
-func (b *builder) rule(groups, versions, resources []string) admissionregistrationv1.NamedRuleWithOperations {
+func (b *builder) rule(groups, resources []string) admissionregistrationv1.NamedRuleWithOperations {
+	versions := b.versions
 	if len(versions) == 0 {
 		versions = []string{wildcard}
 	}

@@ -28,16 +28,20 @@ type mutator struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec struct {
-		ApplyTo []struct {
-			Groups   []string `json:"groups,omitempty"`
-			Versions []string `json:"versions,omitempty"`
-			Kinds    []string `json:"kinds,omitempty"`
-		} `json:"applyTo,omitempty"`
+		ApplyTo    []appliedKinds    `json:"applyTo,omitempty"`
 		Match      requestMatch      `json:"match,omitempty"`
 		Location   string            `json:"location"`
 		Parameters mutatorParameters `json:"parameters,omitempty"`
 	} `json:"spec"`
 	Status any `json:"status,omitempty"`
+}
+
+// appliedKinds are kinds to which a mutator applies.
+type appliedKinds struct {
+	Groups     []string                                `json:"groups,omitempty"`
+	Versions   []string                                `json:"versions,omitempty"`
+	Kinds      []string                                `json:"kinds,omitempty"`
+	Operations []admissionregistrationv1.OperationType `json:"operations,omitempty"`
 }
 
 // mutatorParameters are those of all kinds.
@@ -146,13 +150,31 @@ func (b *builder) applyTo(m *mutator) {
 	}
 	matching := *b.from
 	matching.Kinds = nil
-	for _, a := range m.Spec.ApplyTo {
+	first := &m.Spec.ApplyTo[0]
+	sameVersions := true
+	for i, a := range m.Spec.ApplyTo {
+		sameVersions = sameVersions && slices.Equal(a.Versions, first.Versions)
+		if !slices.Equal(a.Operations, first.Operations) {
+			b.leaveOut(
+				fmt.Sprintf("spec.applyTo[%d].operations", i),
+				"it has other operations than the first element",
+				"write a mutator for each",
+			)
+		}
 		matching.Kinds = append(
 			matching.Kinds,
-			selectedKinds{APIGroups: a.Groups, APIVersions: a.Versions, Kinds: a.Kinds},
+			selectedKinds{APIGroups: a.Groups, Kinds: a.Kinds, versions: a.Versions},
 		)
 	}
 	b.from = &matching
+	if !slices.Contains(first.Operations, admissionregistrationv1.OperationAll) {
+		b.operations = first.Operations
+	}
+	if sameVersions {
+		b.versions = first.Versions
+	} else {
+		b.condition("versions", kindsCondition(matching.Kinds))
+	}
 }
 
 // value returns the assigned value as CEL.

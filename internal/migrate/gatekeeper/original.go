@@ -37,7 +37,7 @@ func (b *builder) original() error {
 		},
 		MatchConstraints: &admissionregistrationv1.MatchResources{
 			ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
-				b.rule([]string{wildcard}, nil, []string{wildcard}),
+				b.rule([]string{wildcard}, []string{wildcard}),
 			},
 		},
 		MatchConditions: from.MatchConditions, FailurePolicy: from.FailurePolicy,

@@ -107,7 +107,10 @@ type requestMatch struct {
 }
 
 type selectedKinds struct {
-	APIGroups   []string `json:"apiGroups,omitempty"`
-	Kinds       []string `json:"kinds,omitempty"`
+	APIGroups []string `json:"apiGroups,omitempty"`
+	Kinds     []string `json:"kinds,omitempty"`
+	// APIVersions have no effect in Gatekeeper.
 	APIVersions []string `json:"apiVersions,omitempty"`
+	// versions are those to which a mutator applies.
+	versions []string
 }
