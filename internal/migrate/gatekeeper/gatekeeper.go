@@ -21,7 +21,7 @@ import (
 // Source returns the conversion of constraints with their templates, and of mutators.
 func Source() conversion.Source {
 	return conversion.Source{
-		Title: "Gatekeeper's mutators, and its constraints whose templates are in CEL",
+		Title: "Gatekeeper's mutators, and its constraints whose templates are in CEL or of its public library",
 		Kinds: []schema.GroupKind{
 			{Group: templatesGroup, Kind: "ConstraintTemplate"},
 			{Group: constraintsGroup},
@@ -38,7 +38,11 @@ type templateDefinition struct {
 	constraintTemplate
 	object load.Object
 	source *celSource
-	field  string // of the source
+	// field is the place of the source in the template; empty if the CEL is not in the template.
+	field string
+	// public is the template of the public library that it is, in a version; nil if it is none, or is in CEL.
+	public  *publicTemplate
+	version string
 	// failed is why the template cannot be converted, and what to do instead.
 	failed, alternative string
 	used                bool
@@ -50,7 +54,11 @@ func convertObjects(in *conversion.Input) ([]conversion.Conversion, error) {
 	if err != nil {
 		return nil, err
 	}
-	definitions, out := definitionsOf(in)
+	public, err := publicTemplates()
+	if err != nil {
+		return nil, err
+	}
+	definitions, out := definitionsOf(in, public)
 	for i := range in.Objects {
 		o := in.Objects[i]
 		c := conversion.Conversion{Source: o}
@@ -92,7 +100,10 @@ func convertObjects(in *conversion.Input) ([]conversion.Conversion, error) {
 
 // definitionsOf returns the templates by the kinds that they define, and conversions of
 // those that cannot be read.
-func definitionsOf(in *conversion.Input) (map[string]*templateDefinition, []conversion.Conversion) {
+func definitionsOf(
+	in *conversion.Input,
+	public []publicTemplate,
+) (map[string]*templateDefinition, []conversion.Conversion) {
 	out := map[string]*templateDefinition{}
 	var left []conversion.Conversion
 	for i := range in.Objects {
@@ -102,7 +113,7 @@ func definitionsOf(in *conversion.Input) (map[string]*templateDefinition, []conv
 		d := &templateDefinition{object: in.Objects[i]}
 		c := conversion.Conversion{Source: d.object}
 		if c.Decode(&d.constraintTemplate) {
-			d.read()
+			d.read(public)
 		} else {
 			left = append(left, c)
 			d.failed, d.alternative, d.reported = "it cannot be read", "correct it", true
@@ -132,7 +143,7 @@ func (d *templateDefinition) replaced() conversion.Conversion {
 }
 
 // read finds the source for CEL.
-func (d *templateDefinition) read() {
+func (d *templateDefinition) read(public []publicTemplate) {
 	if len(d.Spec.Targets) != 1 {
 		d.failed = fmt.Sprintf("a template has one target, got %d", len(d.Spec.Targets))
 		d.alternative = "correct the field"
@@ -141,7 +152,7 @@ func (d *templateDefinition) read() {
 	codes := d.Spec.Targets[0].Code
 	at := slices.IndexFunc(codes, func(c templateCode) bool { return c.Engine == engineCEL })
 	if at < 0 {
-		d.leaveOutRego()
+		d.takePublic(public)
 		return
 	}
 	field := fmt.Sprintf("spec.targets[0].code[%d].source", at)
@@ -195,7 +206,12 @@ func convertConstraint(
 	b.spec()
 	b.match()
 	b.actions()
-	if err := errors.Join(b.parameters(params), b.original()); err != nil {
+	b.readsOthers()
+	err := b.parameters(params)
+	if d.public == nil {
+		err = errors.Join(err, b.original())
+	}
+	if err != nil {
 		c.LeaveOutInvalid(err)
 		return
 	}
@@ -240,9 +256,20 @@ func (b *builder) finish() {
 	}
 	b.Outputs = append(b.Outputs, b.output)
 	if len(b.changes) == 0 {
-		b.Add(conversion.Row{Outcome: conversion.Converted, Output: b.output})
+		b.Add(conversion.Row{Outcome: conversion.Converted, Detail: b.origin(), Output: b.output})
 	}
 	b.Rows = append(b.Rows, b.changes...)
+}
+
+// origin says where the CEL comes from if the source has none.
+func (b *builder) origin() string {
+	if b.definition == nil || b.definition.public == nil {
+		return ""
+	}
+	return fmt.Sprintf(
+		"the Rego is that of version %s of the public library: the policy has CEL with the same decisions, and other messages",
+		b.definition.version,
+	)
 }
 
 // anyObject is the expression of the variable that Gatekeeper declares.
@@ -255,12 +282,18 @@ func (b *builder) spec() {
 	s.Bindings = []v1alpha1.Binding{{Name: conversion.BindingName}}
 	s.FailurePolicy = from.FailurePolicy
 	s.MatchConditions = slices.Clone(from.MatchConditions)
-	s.Variables = []admissionregistrationv1.Variable{{Name: "anyObject", Expression: anyObject}}
+	object := anyObject
+	if b.definition.public != nil { // its CEL is for objects of all kinds
+		object = "dyn(" + anyObject + ")"
+	}
+	s.Variables = []admissionregistrationv1.Variable{{Name: "anyObject", Expression: object}}
 	s.Variables = append(s.Variables, from.Variables...)
-	for _, field := range []string{"matchConditions", "variables", "validations"} {
-		b.output.Origins = append(b.output.Origins, conversion.Origin{
-			Field: "spec." + field, Source: &b.definition.object, SourceField: b.definition.field + "." + field,
-		})
+	if source := b.definition.field; source != "" {
+		for _, field := range []string{"matchConditions", "variables", "validations"} {
+			b.output.Origins = append(b.output.Origins, conversion.Origin{
+				Field: "spec." + field, Source: &b.definition.object, SourceField: source + "." + field,
+			})
+		}
 	}
 	for _, v := range from.Validations {
 		s.Validations = append(s.Validations, v1alpha1.Validation{

@@ -32,6 +32,9 @@ func (b *builder) parameters(as conversion.Params) error {
 			ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
 		}
 		variable.Expression = "!has(params.spec) ? null : !has(params.spec.parameters) ? null : params.spec.parameters"
+		if b.definition.public != nil {
+			variable.Expression = "dyn(params).?spec.?parameters.orValue({})"
+		}
 		b.change(
 			"spec.parameters",
 			"the params are the constraint itself: let Ostiary read it, and keep its CustomResourceDefinition when "+
@@ -41,6 +44,9 @@ func (b *builder) parameters(as conversion.Params) error {
 		value, err := b.definition.withDefaults(b.constraint.Spec.Parameters)
 		if err != nil {
 			return b.definition.object.Errorf("spec.crd.spec.validation.openAPIV3Schema", "%v", err)
+		}
+		if value == nil && b.definition.public != nil {
+			value = map[string]any{}
 		}
 		text, _ := literalText(value)
 		variable.Expression = "dyn(" + text + ")"

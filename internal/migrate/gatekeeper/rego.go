@@ -1,6 +1,159 @@
 package gatekeeper
 
-import "strings"
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// engineRego is the engine of templates in Rego that have a source for each engine.
+const engineRego = "Rego"
+
+// publicTemplate is a template that Gatekeeper's public library has in Rego, with CEL of ours.
+type publicTemplate struct {
+	Kind string `json:"kind"`
+	// Versions are those with the same decisions.
+	Versions []publicVersion `json:"versions"`
+	// Unless are parameters with which the template reads other objects.
+	Unless []string `json:"unless,omitempty"`
+	// Source is the CEL. A variable without an expression is one that several templates use.
+	Source celSource `json:"source"`
+}
+
+type publicVersion struct {
+	Version string `json:"version"`
+	// Rego are the digests of the module with its libraries, as releases and the main branch have it.
+	Rego []string `json:"rego"`
+}
+
+//go:embed publictemplates/*.yaml
+var publicTemplateFiles embed.FS
+
+const (
+	publicTemplateDirectory = "publictemplates"
+	sharedVariablesFile     = "shared.yaml"
+)
+
+// publicTemplates returns the templates of Gatekeeper's public library.
+func publicTemplates() ([]publicTemplate, error) {
+	shared := map[string]string{}
+	if err := readPublicTemplateFile(sharedVariablesFile, &shared); err != nil {
+		return nil, err
+	}
+	files, err := publicTemplateFiles.ReadDir(publicTemplateDirectory)
+	if err != nil {
+		return nil, fmt.Errorf("listing the public templates: %w", err)
+	}
+	var out []publicTemplate
+	for _, f := range files {
+		if f.Name() == sharedVariablesFile {
+			continue
+		}
+		var t publicTemplate
+		if err := readPublicTemplateFile(f.Name(), &t); err != nil {
+			return nil, err
+		}
+		for i := range t.Source.Variables {
+			if v := &t.Source.Variables[i]; v.Expression == "" {
+				v.Expression = shared[v.Name]
+			}
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+func readPublicTemplateFile(name string, into any) error {
+	text, err := publicTemplateFiles.ReadFile(publicTemplateDirectory + "/" + name)
+	if err != nil {
+		return fmt.Errorf("reading a public template: %w", err)
+	}
+	if err := yaml.UnmarshalStrict(text, into); err != nil {
+		return fmt.Errorf("reading the public template %s: %w", name, err)
+	}
+	return nil
+}
+
+// regoSource is the source of the engine for Rego.
+type regoSource struct {
+	Version string   `json:"version,omitempty"`
+	Rego    string   `json:"rego"`
+	Libs    []string `json:"libs,omitempty"`
+}
+
+// rego returns the Rego of a template.
+func (t *templateTarget) rego() regoSource {
+	for _, c := range t.Code {
+		var s regoSource
+		if c.Engine == engineRego && json.Unmarshal(c.Source, &s) == nil {
+			return s
+		}
+	}
+	return regoSource{Rego: t.Rego, Libs: t.Libs}
+}
+
+// takePublic takes the CEL of a template of the public library that has the same Rego. A template
+// that has none is left out.
+func (d *templateDefinition) takePublic(templates []publicTemplate) {
+	source := d.Spec.Targets[0].rego()
+	digest := regoDigest(source.Rego, source.Libs)
+	var versions []string
+	for i := range templates {
+		t := &templates[i]
+		if t.Kind != d.Spec.CRD.Spec.Names.Kind {
+			continue
+		}
+		for _, v := range t.Versions {
+			versions = append(versions, v.Version)
+			if slices.Contains(v.Rego, digest) {
+				d.source, d.public, d.version = &t.Source, t, v.Version
+				return
+			}
+		}
+	}
+	d.leaveOutRego(versions)
+}
+
+// leaveOutRego says what to use instead of a template in Rego. The versions are those of the public
+// library with its name that are converted.
+func (d *templateDefinition) leaveOutRego(versions []string) {
+	d.failed = "the template is written in Rego, and Ostiary evaluates CEL"
+	if len(versions) > 0 {
+		slices.Sort(versions)
+		d.failed = fmt.Sprintf(
+			"its Rego differs from that of version %s of the public library, which this command knows",
+			strings.Join(slices.Compact(versions), " and "),
+		)
+	}
+	d.alternative = "use a version of the template with the engine " + engineCEL + ", as the later ones of the " +
+		"public library, or write a WebhookPolicy"
+	if name := libraryPolicies()[strings.ToLower(d.Spec.CRD.Spec.Names.Kind)]; name != "" {
+		d.alternative = "use the policy " + name + " of Ostiary's library with parameters of its own, or a version " +
+			"of the template with the engine " + engineCEL
+	}
+}
+
+// readsOthers leaves out a constraint with a parameter that makes its template read other objects.
+func (b *builder) readsOthers() {
+	t := b.definition.public
+	parameters, _ := b.constraint.Spec.Parameters.(map[string]any)
+	if t == nil {
+		return
+	}
+	for _, name := range t.Unless {
+		if v, ok := parameters[name]; ok && v != false {
+			b.leaveOut(
+				"spec.parameters."+name,
+				"with this parameter, the template reads other objects",
+				"remove the parameter, or use an external webhook",
+			)
+		}
+	}
+}
 
 // libraryPolicies are the policies of Ostiary's library that have the purpose of a public
 // template, by the name of the template. Their parameters differ, so they are no results.
@@ -40,16 +193,5 @@ func libraryPolicies() map[string]string {
 		"k8spspseccomp":                           "restricted-seccomp",
 		"k8spspselinuxv2":                         "baseline-selinux",
 		"k8spspvolumetypes":                       "restricted-volume-types",
-	}
-}
-
-// leaveOutRego says what to use instead of a template in Rego.
-func (d *templateDefinition) leaveOutRego() {
-	d.failed = "the template is written in Rego, and Ostiary evaluates CEL"
-	d.alternative = "use a version of the template with the engine " + engineCEL + ", as the later ones of the " +
-		"public library, or write a WebhookPolicy"
-	if name := libraryPolicies()[strings.ToLower(d.Spec.CRD.Spec.Names.Kind)]; name != "" {
-		d.alternative = "use the policy " + name + " of Ostiary's library with parameters of its own, or a version " +
-			"of the template with the engine " + engineCEL
 	}
 }

@@ -1,12 +1,16 @@
 package gatekeeper
 
 import (
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
+	"github.com/ostiary/ostiary/internal/offline"
+	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // Each policy that stands for a public template exists in the library.
@@ -19,28 +23,177 @@ func TestLibraryPolicies(t *testing.T) {
 	}
 }
 
-// A template of the public library in Rego is left out, and the report names the policy of
-// Ostiary's library.
-func TestRegoOfPublicLibrary(t *testing.T) {
-	objects, err := load.Text(t.Context(), "template.yaml", []byte(`apiVersion: templates.gatekeeper.sh/v1
-kind: ConstraintTemplate
-metadata: {name: k8sexternalips}
-spec:
-  crd: {spec: {names: {kind: K8sExternalIPs}}}
-  targets: [{target: admission.k8s.gatekeeper.sh, rego: package x}]
-`))
+// The digest of Rego is independent of its spelling.
+func TestRegoDigest(t *testing.T) {
+	const text = `package x
+import data.lib.a
+# A comment with "quotes".
+violation[{"msg": msg}] {
+  c := input.spec["a#b"][_]
+  re_match("^a", c) # another
+  contains(c, "x")
+  msg := sprintf("%v", [c])
+}
+f("E") = 1000 { true }
+g(c) = true { c }
+h(c) = out { out := c }
+`
+	library := "package lib.a\nf(x) { x }\n"
+	want := regoDigest(text, []string{library, "package lib.b"})
+	tests := map[string]struct {
+		rego  string
+		libs  []string
+		other bool
+	}{
+		"the same":           {rego: text},
+		"other order":        {rego: text, libs: []string{"package lib.b", library}},
+		"spaces":             {rego: strings.ReplaceAll(text, "\n", "\n\n\t")},
+		"no comments":        {rego: strings.ReplaceAll(strings.ReplaceAll(text, "# A comment with \"quotes\".", ""), "# another", "")},
+		"the first version":  {rego: newSpelling(text), libs: []string{"package lib.b\nimport rego.v1", newSpelling(library)}},
+		"another field":      {rego: strings.Replace(text, "a#b", "a#c", 1), other: true},
+		"another operator":   {rego: strings.Replace(text, "contains", "startswith", 1), other: true},
+		"one rule less":      {rego: strings.Replace(text, "g(c) = true { c }", "", 1), other: true},
+		"one library less":   {rego: text, libs: []string{library}, other: true},
+		"a negated library":  {rego: text, libs: []string{strings.Replace(library, "{ x", "{ not x", 1), "package lib.b"}, other: true},
+		"a space in a text":  {rego: strings.Replace(text, `"x"`, `" x"`, 1), other: true},
+		"joined identifiers": {rego: strings.Replace(text, "import data", "importdata", 1), other: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			libs := tt.libs
+			if libs == nil {
+				libs = []string{library, "package lib.b"}
+			}
+			if got := regoDigest(tt.rego, libs); (got != want) != tt.other {
+				t.Errorf("got the digest %s, want another one than %s: %v", got, want, tt.other)
+			}
+		})
+	}
+}
+
+// newSpelling is the text in version 1 of Rego.
+func newSpelling(text string) string {
+	return "import future.keywords.contains\nimport future.keywords.if\n" + strings.NewReplacer(
+		`violation[{"msg": msg}] {`, `violation contains ({"msg": msg}) if {`,
+		"re_match", "regex.match",
+		`f("E") = 1000 { true }`, `f("E") := 1000`,
+		"g(c) = true { c }", "g(c) if { c }",
+		"h(c) = out {", "h(c) := out if {",
+		"f(x) { x }", "f(x) if { x }",
+	).Replace(text)
+}
+
+func definitionOf(t *testing.T, kind, rego string) *templateDefinition {
+	t.Helper()
+	d := &templateDefinition{}
+	d.Name = strings.ToLower(kind)
+	d.Spec.CRD.Spec.Names.Kind = kind
+	d.Spec.Targets = []templateTarget{{Rego: rego}}
+	return d
+}
+
+// A template of the public library is known by its kind and its Rego.
+func TestTakePublic(t *testing.T) {
+	const text = "package a\nviolation[{\"msg\": \"x\"}] { true }\n"
+	templates := []publicTemplate{
+		{Kind: "K8sExternalIPs", Versions: []publicVersion{{"1.0.0", nil}, {"1.0.1", []string{"other", regoDigest(text, nil)}}}},
+		{Kind: "K8sHttpsOnly", Versions: []publicVersion{{"1.0.2", []string{"other"}}}},
+	}
+	tests := map[string]struct{ kind, rego, wantFailed, wantAlternative string }{
+		"the same": {kind: "K8sExternalIPs", rego: "# changed comment\n" + text},
+		"changed": {
+			kind: "K8sExternalIPs", rego: text + "allow { true }",
+			wantFailed:      "its Rego differs from that of version 1.0.0 and 1.0.1 of the public library",
+			wantAlternative: "use the policy external-ips of Ostiary's library",
+		},
+		"another kind": {
+			kind: "Mine", rego: text,
+			wantFailed: "the template is written in Rego", wantAlternative: "use a version of the template",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := definitionOf(t, tt.kind, tt.rego)
+			d.takePublic(templates)
+			if !strings.HasPrefix(d.failed, tt.wantFailed) || !strings.HasPrefix(d.alternative, tt.wantAlternative) ||
+				(tt.wantFailed == "") != (d.source != nil) {
+				t.Errorf(
+					"got %q and %q with a source %v, want %q and %q",
+					d.failed, d.alternative, d.source != nil, tt.wantFailed, tt.wantAlternative,
+				)
+			}
+		})
+	}
+}
+
+// The CEL of each public template compiles, and decides about a Pod and other objects.
+func TestPublicTemplates(t *testing.T) {
+	templates, err := publicTemplates()
 	if err != nil {
 		t.Fatal(err)
 	}
-	converted, err := Source().Convert(&conversion.Input{Objects: objects, All: objects})
+	kinds := map[string]bool{}
+	for i := range templates {
+		p := &templates[i]
+		kinds[p.Kind] = true
+		for _, v := range p.Versions {
+			t.Run(p.Kind+" "+v.Version, func(t *testing.T) {
+				if len(v.Rego) == 0 || slices.ContainsFunc(v.Rego, func(d string) bool { return len(d) != 64 }) {
+					t.Errorf("got the digests %q, want at least one, of 64 digits", v.Rego)
+				}
+				engine := publicEngine(t, p, "{}")
+				for _, text := range []string{
+					"apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: b}\nspec: {containers: [{name: a, image: a}]}\n",
+					"apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n",
+					"apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, namespace: b}\nspec: {rules: [{}]}\n",
+				} {
+					for _, o := range evaluate(t, engine, text).Outcomes {
+						if o.Decision == policy.DecisionError || o.Err != nil {
+							t.Errorf("got %s: %v\n%s", o.Decision, o.Messages(), text)
+						}
+					}
+				}
+			})
+		}
+	}
+	if len(kinds) < 25 {
+		t.Errorf("got %d templates, want at least 25", len(kinds))
+	}
+}
+
+// publicEngine converts a constraint of a public template.
+func publicEngine(t *testing.T, p *publicTemplate, parameters string) *offline.Engine {
+	t.Helper()
+	objects, err := load.Text(t.Context(), "in.yaml", fmt.Appendf(
+		nil,
+		"apiVersion: constraints.gatekeeper.sh/v1beta1\nkind: %s\nmetadata: {name: a}\nspec: {parameters: %s}\n",
+		p.Kind,
+		parameters,
+	))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(converted) != 1 || len(converted[0].Rows) != 1 {
-		t.Fatalf("got %v, want one row", converted)
+	resources, err := newResources(nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if row := converted[0].Rows[0]; row.Outcome != conversion.LeftOut ||
-		!strings.HasPrefix(row.Alternative, "use the policy external-ips of Ostiary's library") {
-		t.Errorf("got %s: %s, want it left out with the policy external-ips", row.Outcome, row.Alternative)
+	d := definitionOf(t, p.Kind, "")
+	d.source, d.public = &p.Source, p
+	c := conversion.Conversion{Source: objects[0]}
+	if err := convertConstraint(&c, d, conversion.ParamsConstants, resources); err != nil {
+		t.Fatal(err)
 	}
+	if len(c.Outputs) != 1 {
+		t.Fatalf("got %d policies and %v, want one", len(c.Outputs), c.Rows)
+	}
+	apis, err := offline.NewAPIs(policy.LatestEngine, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := []offline.Policy{{WebhookPolicy: c.Outputs[0].Policy(), Source: c.Source}}
+	engine, err := offline.NewEngine(policies, policy.NewCompiler(), apis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return engine
 }

@@ -1,5 +1,5 @@
-// Package gatekeeper converts the constraints of Gatekeeper whose templates are written in
-// CEL.
+// Package gatekeeper converts the mutators of Gatekeeper, and constraints whose templates are written in
+// CEL or are templates in Rego of the public library.
 package gatekeeper
 
 import (
