@@ -34,7 +34,7 @@ func (s *stage) explain(r *request, e *policy.Evaluated) string {
 		return "iterate over fewer elements, or split the expression"
 	}
 	for _, input := range []string{"object", "oldObject"} {
-		if isNull(input, r.Operation) && read.reads(input) && !slices.Contains(read.comparedWithNull, input) {
+		if isNull(input, r.Operation) && read.reads(input) && s.comesFrom(input, read, e.State) {
 			return explainNull(input, r.Operation)
 		}
 	}
@@ -71,6 +71,38 @@ func explainNull(input string, o admissionv1.Operation) string {
 		"or remove %s from operations", o, o, o)
 }
 
+// comesFrom reports whether an expression can have failed because an input is null: not if each
+// selection that failed is from a value, or from a variable that does not read the input.
+func (s *stage) comesFrom(input string, read *reading, state interpreter.EvalState) bool {
+	if read.parsed == nil || state == nil {
+		return true
+	}
+	failed := failedSelections(read, state)
+	return len(failed) == 0 || slices.ContainsFunc(failed, func(e ast.NavigableExpr) bool {
+		operand, name := parts(e)
+		if isSelection(operand) {
+			from, variable := parts(operand)
+			if isVariables(from) && !s.read.variables[variable].reads(input) {
+				return false
+			}
+		}
+		value, known := state.Value(operand.ID())
+		return !known || value == types.NullValue || isVariables(operand) && s.read.variables[name].reads(input)
+	})
+}
+
+// failedSelections returns the selections that fail, although what they select from does not.
+func failedSelections(read *reading, state interpreter.EvalState) (out []ast.NavigableExpr) {
+	for _, e := range ast.MatchDescendants(ast.NavigateAST(read.parsed.NativeRep()), isSelected) {
+		if operand, _ := parts(e); failsIn(state, e) && !failsIn(state, operand) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func isVariables(e ast.Expr) bool { return e.Kind() == ast.IdentKind && e.AsIdent() == "variables" }
+
 // guard suggests an optional selection for a field that is absent, if possible for the one with a key.
 func (s *stage) guard(read *reading, state interpreter.EvalState, key string) string {
 	if read.parsed == nil || state == nil {
@@ -79,13 +111,9 @@ func (s *stage) guard(read *reading, state interpreter.EvalState, key string) st
 	native := read.parsed.NativeRep()
 	var found string
 	best := 0
-	root := ast.NavigateAST(native)
-	for _, e := range ast.MatchDescendants(root, isSelected) {
+	for _, e := range failedSelections(read, state) {
 		operand, name := parts(e)
-		if !failsIn(state, e) || failsIn(state, operand) {
-			continue // it does not fail, or what it selects from does
-		}
-		if operand.Kind() == ast.IdentKind && operand.AsIdent() == "variables" {
+		if isVariables(operand) {
 			return "correct the variable " + name + ", or guard what it reads"
 		}
 		if text := loopOverObject(native, state, operand); text != "" {

@@ -33,9 +33,6 @@ type reading struct {
 	paths map[string]bool
 	// result are the paths that the value of the expression comes from.
 	result []string
-	// comparedWithNull are the inputs that the expression, or a variable that it reads, compares
-	// with null.
-	comparedWithNull []string
 }
 
 func newReadings(c *policy.Compiler, spec *v1alpha1.WebhookPolicySpec) *readings {
@@ -205,9 +202,6 @@ func (w *walk) selected(operand []string, name string) (out []string) {
 			for path := range v.paths {
 				w.into.paths[path] = true
 			}
-			for _, input := range v.comparedWithNull {
-				w.into.comparedWithNull = appendMissing(w.into.comparedWithNull, input)
-			}
 			out = append(out, v.result...)
 		}
 	}
@@ -235,23 +229,11 @@ func (w *walk) call(c ast.CallExpr, s scope) []string {
 		return append(args[1], args[2]...)
 	case operators.Add, "orValue", "or", "filter", "value", "first", "last":
 		return slices.Concat(args...)
-	case operators.Equals, operators.NotEquals:
-		w.compared(c.Args())
 	}
 	for _, paths := range args {
 		w.record(paths)
 	}
 	return nil
-}
-
-// compared records the inputs that are compared with null.
-func (w *walk) compared(args []ast.Expr) {
-	for i, arg := range args {
-		other := args[1-i]
-		if arg.Kind() == ast.IdentKind && other.Kind() == ast.LiteralKind && other.AsLiteral() == types.NullValue {
-			w.into.comparedWithNull = appendMissing(w.into.comparedWithNull, arg.AsIdent())
-		}
-	}
 }
 
 func literal(e ast.Expr) (string, bool) {

@@ -82,7 +82,7 @@ func (c *Comparer) Compare(
 	requests []*admissionv1.AdmissionRequest,
 ) ([]Disagreement, error) {
 	c.Count.Policies++
-	objects, raw, err := of.load()
+	objects, raw, err := of.load(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -191,18 +191,22 @@ func firstLine(text string) string {
 }
 
 // load returns the objects of a case for the converter, and for the engine.
-func (c *Case) load() (read []load.Object, raw []json.RawMessage, err error) {
+func (c *Case) load(ctx context.Context) (read []load.Object, raw []json.RawMessage, err error) {
 	for _, o := range c.Objects {
 		text, err := json.Marshal(o)
 		if err != nil {
 			return nil, nil, fmt.Errorf("encoding the policy: %w", err)
 		}
-		made, err := load.FromJSON(c.Name, text)
+		raw = append(raw, text)
+		written, err := yaml.JSONToYAML(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("encoding the policy: %w", err)
+		}
+		made, err := load.Text(ctx, c.Name, written)
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading the policy: %w", err)
 		}
-		read = append(read, *made)
-		raw = append(raw, text)
+		read = append(read, made...)
 	}
 	return read, raw, nil
 }

@@ -35,7 +35,7 @@ const Rejected = "Ostiary rejects the result: "
 
 // ConvertCase converts the policies of a case.
 func ConvertCase(ctx context.Context, apis *offline.APIs, c *Case) (*Converted, error) {
-	objects, _, err := c.load()
+	objects, _, err := c.load(ctx)
 	if err != nil {
 		return nil, err
 	}

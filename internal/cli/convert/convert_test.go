@@ -93,7 +93,8 @@ func TestWriteDirectory(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if want := []string{"allowed-cost-centers.yaml", "default-cost-center.yaml"}; !slices.Equal(names, want) {
+	want := []string{"allowed-cost-centers.yaml", "clusterrole-ostiary-params-configmaps.yaml", "default-cost-center.yaml"}
+	if !slices.Equal(names, want) {
 		t.Errorf("got %v, want %v", names, want)
 	}
 	if _, _, err := run(t, "", "-f", "testdata/cases/native/in", "-o", dir); err == nil || !strings.Contains(err.Error(), "is not empty: name a new one with -o, or remove it") {

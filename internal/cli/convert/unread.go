@@ -49,7 +49,8 @@ func (r *result) unread() (out Unread) {
 func (u *Unread) text() string {
 	text := ""
 	if n := len(u.Skipped); n > 0 {
-		text = output.Count(n, "part of the input is", "parts of the input are") + " skipped, see stderr\n"
+		text = output.Count(n, "part of the input is", "parts of the input are") +
+			" skipped: the lines with \"skipping\" say why\n"
 	}
 	if len(u.Others) > 0 {
 		text += "no policies of these sources: " + output.Printable(strings.Join(u.Others, ", ")) + "\n"
