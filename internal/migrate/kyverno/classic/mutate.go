@@ -102,7 +102,7 @@ type configuration struct {
 
 // object returns an object of the patch.
 func (a *configuration) object(patch map[string]any, at ce.Place, typeName string) (ce.Expression, error) {
-	var fields []string
+	var fields []patchMember
 	for _, key := range slices.Sorted(maps.Keys(patch)) {
 		modifier, name, anchor := pattern.Anchor(key)
 		field := at.Field(name)
@@ -122,12 +122,19 @@ func (a *configuration) object(patch map[string]any, at ce.Place, typeName strin
 		if value.String() == "" {
 			continue
 		}
-		fields = append(fields, patchField(name, value, field, anchor, isPlainMap(at)))
+		fields = append(fields, patchMember{name, value, field, anchor})
 	}
 	if len(fields) == 0 && len(patch) > 0 { // conditions only
 		return ce.Term(""), nil
 	}
-	literal := "{" + strings.Join(fields, ", ") + "}"
+	if isPlainMap(at) {
+		unifyTypes(fields)
+	}
+	texts := make([]string, len(fields))
+	for i, f := range fields {
+		texts[i] = f.source(isPlainMap(at))
+	}
+	literal := "{" + strings.Join(texts, ", ") + "}"
 	if isPlainMap(at) {
 		return ce.Term(literal), nil
 	}
@@ -136,22 +143,44 @@ func (a *configuration) object(patch map[string]any, at ce.Place, typeName strin
 
 func isPlainMap(at ce.Place) bool { return at.Shape.IsPlainMap() }
 
-// patchField returns a field of an object, or an entry of a map. Unless it exists, if it is
-// added only then.
-func patchField(name string, value ce.Expression, field ce.Place, ifAbsent, plain bool) string {
-	key := name
-	if plain {
-		key = ce.Quote(name).String()
-	} else if !ce.IsIdentifier(name) {
-		key = "`" + name + "`"
+// patchMember is a field of an object in a patch, or an entry of a map.
+type patchMember struct {
+	name     string
+	value    ce.Expression
+	field    ce.Place
+	ifAbsent bool // it is added only then
+}
+
+// unifyTypes gives the entries of a map one type for the type checker, which accepts no map
+// with a text beside a value of a type that it does not know.
+func unifyTypes(entries []patchMember) {
+	isText := func(m patchMember) bool { return m.value.IsText() }
+	if len(entries) < 2 || !slices.ContainsFunc(entries, isText) {
+		return
 	}
-	if !ifAbsent {
-		return key + ": " + value.String()
+	if !slices.ContainsFunc(entries, func(m patchMember) bool { return !isText(m) }) {
+		return
+	}
+	for i := range entries {
+		entries[i].value = ce.Function("dyn", entries[i].value)
+	}
+}
+
+// source returns the field, or the entry of a map whose keys authors choose.
+func (m *patchMember) source(plain bool) string {
+	key := m.name
+	if plain {
+		key = ce.Quote(m.name).String()
+	} else if !ce.IsIdentifier(m.name) {
+		key = "`" + m.name + "`"
+	}
+	if !m.ifAbsent {
+		return key + ": " + m.value.String()
 	}
 	return "?" + key + ": " + ce.If(
-		field.Present(),
+		m.field.Present(),
 		ce.Term("optional.none()"),
-		ce.Function("optional.of", value),
+		ce.Function("optional.of", m.value),
 	).String()
 }
 
