@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
@@ -99,6 +101,9 @@ func servedForm(raw []byte) ([]byte, error) {
 	decoded, kind, err := scheme.Codecs.UniversalDeserializer().Decode(raw, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("decoding the object: %w", err)
+	}
+	if n, ok := decoded.(*corev1.Namespace); ok && n.Name != "" { // API servers set this label
+		metav1.SetMetaDataLabel(&n.ObjectMeta, corev1.LabelMetadataName, n.Name)
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(decoded)
 	if err != nil {
