@@ -156,6 +156,9 @@ func (a *Author) selector(keys, values list) object {
 // addPublic adds a constraint of a template of the public library.
 func (a *Author) addPublic(c *Case, t PublicTemplate) {
 	made := parametersOf(a)[t.Kind]
+	if made.parameters == nil {
+		made.parameters = object{}
+	}
 	spec := object{}
 	if a.chance(4) {
 		spec["match"] = a.match()

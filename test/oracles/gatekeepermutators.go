@@ -1,6 +1,9 @@
 package oracles
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // addMutator adds a mutator for Pods or other objects.
 func (a *Author) addMutator(c *Case) {
@@ -76,7 +79,7 @@ func (a *Author) imageParts() object {
 	for _, part := range [][2]string{
 		{"assignDomain", "mirror.example.com"},
 		{"assignPath", "team/app"},
-		{"assignTag", pick(a, ":v1", "@sha256:abc")},
+		{"assignTag", pick(a, ":v1", "@sha256:"+strings.Repeat("ab", 32))},
 	} {
 		if a.chance(2) {
 			out[part[0]] = part[1]

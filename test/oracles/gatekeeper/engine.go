@@ -120,6 +120,9 @@ func (e *engine) decide(request *admissionv1.AdmissionRequest) (d decision) {
 	if err := e.mutate(current, isNamespace); err != nil {
 		return decision{Failed: true, Messages: []string{err.Error()}}
 	}
+	if current.Operation == admissionv1.Delete && !e.deletes {
+		return d
+	}
 	if err := e.validate(current, &d); err != nil {
 		return decision{Failed: true, Messages: []string{err.Error()}}
 	}
@@ -171,14 +174,16 @@ func (e *engine) validate(request *admissionv1.AdmissionRequest, d *decision) er
 		Source:           mutationtypes.SourceTypeOriginal,
 		IsAdmission:      true,
 	}
+	options := []reviews.ReviewOpt{reviews.EnforcementPoint(util.WebhookEnforcementPoint)}
 	if request.Namespace != "" {
 		review.Namespace = e.namespace(request.Namespace)
+		fields, err := util.NamespaceToMap(review.Namespace)
+		if err != nil {
+			return fmt.Errorf("encoding the namespace: %w", err)
+		}
+		options = append(options, reviews.Namespace(fields))
 	}
-	responses, err := e.client.Review(
-		context.Background(),
-		review,
-		reviews.EnforcementPoint(util.WebhookEnforcementPoint),
-	)
+	responses, err := e.client.Review(context.Background(), review, options...)
 	if err != nil {
 		return err
 	}

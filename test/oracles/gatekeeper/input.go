@@ -3,12 +3,14 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	templatesv1 "github.com/open-policy-agent/frameworks/constraint/pkg/apis/templates/v1"
 	"github.com/open-policy-agent/frameworks/constraint/pkg/core/templates"
 	mutations "github.com/open-policy-agent/gatekeeper/v3/apis/mutations/unversioned"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/mutation/mutators"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/mutation/types"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,6 +23,9 @@ type input struct {
 	constraints []*unstructured.Unstructured
 	mutators    []types.Mutator
 	namespaces  []*corev1.Namespace
+	// deletes reports that a template asks for DELETE. Only then the webhook is called for it, because
+	// the chart of Gatekeeper registers it for CREATE and UPDATE by default.
+	deletes bool
 }
 
 func readInput(objects []json.RawMessage) (*input, error) {
@@ -73,6 +78,10 @@ func (in *input) addTemplate(raw []byte) error {
 		return fmt.Errorf("converting it: %w", err)
 	}
 	in.templates[string(raw)] = versionless
+	for _, target := range versionless.Spec.Targets {
+		in.deletes = in.deletes || slices.Contains(target.Operations, admissionregistrationv1.Delete) ||
+			slices.Contains(target.Operations, admissionregistrationv1.OperationAll)
+	}
 	return nil
 }
 
