@@ -195,3 +195,34 @@ func publicEngine(t *testing.T, p *publicTemplate, parameters string) *offline.E
 	}
 	return engine
 }
+
+// The CEL of a public template decides as its Rego about objects that were decided otherwise.
+func TestPublicDecisions(t *testing.T) {
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: b}\nspec: {containers: [%s]}\n"
+	tests := map[string]struct {
+		kind, parameters, object string
+		want                     bool
+	}{
+		"a type of profiles that is not known": {
+			kind: "K8sPSPAppArmor", parameters: `{allowedProfiles: [""]}`,
+			object: fmt.Sprintf(pod, "{name: a, image: a, securityContext: {appArmorProfile: {type: Mine}}}"),
+		},
+		"a local profile without a name": {
+			kind: "K8sPSPAppArmor", parameters: `{allowedProfiles: ["localhost/"]}`,
+			object: fmt.Sprintf(pod, "{name: a, image: a, securityContext: {appArmorProfile: {type: Localhost}}}"),
+		},
+	}
+	templates, err := publicTemplates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			at := slices.IndexFunc(templates, func(p publicTemplate) bool { return p.Kind == tt.kind })
+			got := evaluate(t, publicEngine(t, &templates[at], tt.parameters), tt.object)
+			if got.Allowed != tt.want {
+				t.Errorf("got allowed %v, want %v", got.Allowed, tt.want)
+			}
+		})
+	}
+}
