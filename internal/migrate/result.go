@@ -144,15 +144,20 @@ func (r *Result) NoteRefusal(name, field, finding string) {
 	for i := range r.Conversions {
 		c := &r.Conversions[i]
 		for _, o := range c.Outputs {
-			if p := o.Policy(); p != nil && p.Name == name {
-				c.Add(conversion.Row{
-					Rule:    c.RuleAt(o, field),
-					Outcome: conversion.Changed,
-					Output:  o,
-					Detail: fmt.Sprintf("refuses ordinary objects, perhaps as its source does: %s: %s of the result: %s",
-						finding, field, o.ExpressionAt(field)),
-				})
+			if p := o.Policy(); p == nil || p.Name != name {
+				continue
 			}
+			rule := c.RuleAt(o, field)
+			c.Rows = slices.DeleteFunc(c.Rows, func(row conversion.Row) bool {
+				return row.Outcome == conversion.Converted && row.Rule == rule && row.Output == o
+			})
+			c.Add(conversion.Row{
+				Rule:    rule,
+				Outcome: conversion.Changed,
+				Output:  o,
+				Detail: fmt.Sprintf("refuses ordinary objects, perhaps as its source does: %s: %s of the result: %s",
+					finding, field, o.ExpressionAt(field)),
+			})
 		}
 	}
 }

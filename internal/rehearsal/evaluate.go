@@ -293,7 +293,11 @@ func (s *stage) report(t *target, r *request, o *outcome) {
 		if !errors.As(i.Err, &failed) {
 			return
 		}
-		text, _, _ := strings.Cut(failed.Err.Error(), "\n")
+		text, more, _ := strings.Cut(failed.Err.Error(), "\n")
+		if strings.HasSuffix(text, ":") { // the first of several errors follows
+			first, _, _ := strings.Cut(more, "\n")
+			text += " " + strings.TrimSpace(first)
+		}
 		for _, prefix := range []string{"error applying patch: ", "invalid ApplyConfiguration: "} {
 			text = strings.TrimPrefix(text, prefix) // API servers truncate warnings, and the hint is at the end
 		}
