@@ -278,6 +278,11 @@ func TestMutators(t *testing.T) {
 			want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, annotations: {example.com/ns: shop}}\n" +
 				"spec:\n  containers: [{name: a, image: a, imagePullPolicy: Never}, {name: b, image: b}]\n",
 		},
+		"the namespace of a Namespace": {
+			mutator: metadata + "  location: metadata.annotations.ns\n  parameters: {assign: {fromMetadata: {field: namespace}}}\n",
+			object:  "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n",
+			want:    "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, annotations: {ns: ''}}\n",
+		},
 		"a label that exists": {mutator: metadata + "  location: metadata.labels.team\n  parameters: {assign: {value: shop}}\n",
 			object: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, labels: " +
 				"{team: search}}\n", want: "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, labels: {team: search}}\n"},

@@ -31,6 +31,7 @@ func (b *builder) match() {
 		ObjectSelector:    m.LabelSelector,
 	}
 	out.ResourceRules = b.rules()
+	b.noteFormerLabels()
 	switch m.Scope {
 	case "", wildcard:
 	case string(admissionregistrationv1.ClusterScope), string(admissionregistrationv1.NamespacedScope):
@@ -52,6 +53,31 @@ func (b *builder) match() {
 	if b.mutates && m.LabelSelector != nil { // the selector of objects selects the old one too
 		b.condition("labels", labelCondition(m.LabelSelector))
 	}
+}
+
+// noteFormerLabels says that a namespaceSelector selects a Namespace by the labels of the new object,
+// as API servers do. Gatekeeper's constraints match those of the stored object too.
+func (b *builder) noteFormerLabels() {
+	m := b.from
+	if b.mutates || m.NamespaceSelector == nil || m.Scope == string(admissionregistrationv1.NamespacedScope) {
+		return
+	}
+	if len(m.Kinds) > 0 && !slices.ContainsFunc(m.Kinds, selectedKinds.hasNamespaces) {
+		return
+	}
+	b.change(
+		"spec.match.namespaceSelector",
+		"an UPDATE of a Namespace is selected by its new labels: Gatekeeper also denies one whose labels before the "+
+			"UPDATE match",
+	)
+}
+
+// hasNamespaces reports whether the kinds contain Namespace.
+func (k selectedKinds) hasNamespaces() bool {
+	isOneOf := func(all []string, name string) bool {
+		return len(all) == 0 || slices.Contains(all, wildcard) || slices.Contains(all, name)
+	}
+	return isOneOf(k.APIGroups, "") && isOneOf(k.Kinds, "Namespace")
 }
 
 // comparedObjects are those of which one has to match, as CEL: mutators match only the new object.

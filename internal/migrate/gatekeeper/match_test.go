@@ -1,11 +1,14 @@
 package gatekeeper
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
 	"github.com/ostiary/ostiary/internal/offline"
 )
 
@@ -79,6 +82,50 @@ func TestMatchOfUpdates(t *testing.T) {
 				if got := result.Changed || !result.Allowed; got != want {
 					t.Errorf("%s: has an effect: %v, want %v", operation, got, want)
 				}
+			}
+		})
+	}
+}
+
+// The report says that the labels of a Namespace before its UPDATE select no constraint.
+func TestFormerLabelsOfNamespaces(t *testing.T) {
+	const selector = "namespaceSelector: {matchLabels: {team: red}}"
+	const mutator = "apiVersion: mutations.gatekeeper.sh/v1\nkind: AssignMetadata\nmetadata: {name: a}\nspec:\n" +
+		"  location: metadata.annotations.new\n  parameters: {assign: {value: x}}\n  match: "
+	tests := map[string]struct {
+		source string
+		want   bool
+	}{
+		"every kind":         {source: template1 + "{" + selector + "}\n", want: true},
+		"Namespaces":         {source: template1 + "{" + selector + ", kinds: [{apiGroups: [''], kinds: [Namespace]}]}\n", want: true},
+		"Pods":               {source: template1 + "{" + selector + ", kinds: [{apiGroups: [''], kinds: [Pod]}]}\n"},
+		"another group":      {source: template1 + "{" + selector + ", kinds: [{apiGroups: [apps], kinds: ['*']}]}\n"},
+		"namespaced objects": {source: template1 + "{" + selector + ", scope: Namespaced}\n"},
+		"no selector":        {source: template1 + "{namespaces: [shop]}\n"},
+		"a mutator":          {source: mutator + "{" + selector + "}\n"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			objects, err := load.Text(t.Context(), "in.yaml", []byte(tt.source))
+			if err != nil {
+				t.Fatal(err)
+			}
+			converted, err := Source().Convert(&conversion.Input{
+				Objects: objects,
+				All:     objects,
+				Options: conversion.Options{Params: conversion.ParamsConstants},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := false
+			for _, c := range converted {
+				got = got || slices.ContainsFunc(c.Rows, func(r conversion.Row) bool {
+					return r.Outcome == conversion.Changed && strings.HasPrefix(r.Detail, "an UPDATE of a Namespace")
+				})
+			}
+			if got != tt.want {
+				t.Errorf("got the note: %v, want %v", got, tt.want)
 			}
 		})
 	}

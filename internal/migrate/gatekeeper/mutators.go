@@ -188,7 +188,8 @@ func (b *builder) value(m *mutator) (string, bool) {
 	case a.ExternalData != nil:
 		b.leaveOut(field+".externalData", "policies of Ostiary call no servers", "use an external webhook")
 	case a.FromMetadata != nil && a.FromMetadata.Field == "namespace":
-		return `request.?namespace.orValue("")`, true
+		// The namespace of a request about a Namespace is its name, but the object has none.
+		return `request.kind.kind == "Namespace" && request.kind.group == "" ? "" : request.?namespace.orValue("")`, true
 	case a.FromMetadata != nil && a.FromMetadata.Field == "name":
 		return `object.metadata.?name.orValue("")`, true
 	case a.FromMetadata != nil:
