@@ -17,5 +17,12 @@ func GatekeeperDifferences() []Difference {
 					d.Effect != OtherObject && strings.Contains(d.Case.text(), `"namespaceSelector"`)
 			},
 		},
+		{
+			Row:  "an amount of a container exactly at a limit with a fraction",
+			Note: "values exactly at a limit with a fraction",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == AllowsMore && strings.Contains(d.Case.text(), "canonify_")
+			},
+		},
 	}
 }

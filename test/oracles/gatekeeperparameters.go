@@ -11,7 +11,9 @@ func parametersOf(a *Author) map[string]publicParameters {
 	images := func() list {
 		return asList(some(a, 3, "registry.example.com/", "docker.io", "nginx", "web", "nginx*", "docker.io/*", "*", ""))
 	}
-	amount := func() any { return pick(a, "1", "100m", "500m", "1.5", "2", "1Gi", "128Mi", "1e3", "1500M", "x", "") }
+	amount := func() any {
+		return pick(a, "1", "100m", "500m", "1.5", "2", "1Gi", "128Mi", "1e3", "1500M", "2.1M", "0.1", "x", "")
+	}
 	out := map[string]publicParameters{}
 	for _, byKind := range []map[string]publicParameters{
 		imageParameters(a, images),
@@ -41,7 +43,7 @@ func imageParameters(a *Author, images func() list) map[string]publicParameters 
 
 func resourceParameters(a *Author, images func() list, amount func() any) map[string]publicParameters {
 	resources := func() list { return asList(some(a, 2, "cpu", "memory", "ephemeral-storage")) }
-	ratio := func() any { return pick(a, "1", "2", "6", "8", "1.5", "x") }
+	ratio := func() any { return pick(a, "1", "2", "6", "8", "1.5", "1.3", "x") }
 	return map[string]publicParameters{
 		"K8sContainerLimits": {
 			parameters: object{"cpu": amount(), "memory": amount(), "exemptImages": images()},

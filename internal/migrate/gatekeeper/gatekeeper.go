@@ -207,6 +207,7 @@ func convertConstraint(
 	b.match()
 	b.actions()
 	b.readsOthers()
+	b.noteRounding()
 	err := b.parameters(params)
 	if d.public == nil {
 		err = errors.Join(err, b.original())

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 
@@ -20,6 +21,8 @@ type publicTemplate struct {
 	Versions []publicVersion `json:"versions"`
 	// Unless are parameters with which the template reads other objects.
 	Unless []string `json:"unless,omitempty"`
+	// Rounded are amounts that the template multiplies with fractions of 64 bits.
+	Rounded []string `json:"rounded,omitempty"`
 	// Source is the CEL. A variable without an expression is one that several templates use.
 	Source celSource `json:"source"`
 }
@@ -153,6 +156,34 @@ func (b *builder) readsOthers() {
 			)
 		}
 	}
+}
+
+// noteRounding reports amounts for which Gatekeeper can deny a value that is exactly the limit.
+func (b *builder) noteRounding() {
+	t := b.definition.public
+	parameters, _ := b.constraint.Spec.Parameters.(map[string]any)
+	if t == nil {
+		return
+	}
+	for _, name := range t.Rounded {
+		if text := fmt.Sprint(parameters[name]); isRounded(text) {
+			b.change(
+				"spec.parameters."+name,
+				"values exactly at a limit with a fraction, such as "+text+", are allowed: Gatekeeper rounds the fraction, "+
+					"and denies some of them",
+			)
+		}
+	}
+}
+
+// isRounded reports whether no fraction of binary digits is equal to a number, regardless of its unit.
+func isRounded(amount string) bool {
+	number, ok := new(big.Rat).SetString(strings.TrimRight(amount, "mkMGTPEKi"))
+	if !ok {
+		return false
+	}
+	d := number.Denom()
+	return new(big.Int).And(d, new(big.Int).Sub(d, big.NewInt(1))).Sign() != 0
 }
 
 // libraryPolicies are the policies of Ostiary's library that have the purpose of a public

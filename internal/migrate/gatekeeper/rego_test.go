@@ -199,6 +199,7 @@ func publicEngine(t *testing.T, p *publicTemplate, parameters string) *offline.E
 // The CEL of a public template decides as its Rego about objects that were decided otherwise.
 func TestPublicDecisions(t *testing.T) {
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: b}\nspec: {containers: [%s]}\n"
+	const limit = "{name: a, image: a, resources: {requests: {cpu: 70m, memory: 1Gi}, limits: {cpu: %s, memory: 1Gi}}}"
 	tests := map[string]struct {
 		kind, parameters, object string
 		want                     bool
@@ -206,6 +207,13 @@ func TestPublicDecisions(t *testing.T) {
 		"a type of profiles that is not known": {
 			kind: "K8sPSPAppArmor", parameters: `{allowedProfiles: [""]}`,
 			object: fmt.Sprintf(pod, "{name: a, image: a, securityContext: {appArmorProfile: {type: Mine}}}"),
+		},
+		"exactly a ratio": {
+			kind: "K8sContainerRatios", parameters: `{ratio: "2.3"}`, want: true,
+			object: fmt.Sprintf(pod, fmt.Sprintf(limit, "161m")),
+		},
+		"more than a ratio": {
+			kind: "K8sContainerRatios", parameters: `{ratio: "2.3"}`, object: fmt.Sprintf(pod, fmt.Sprintf(limit, "162m")),
 		},
 		"a local profile without a name": {
 			kind: "K8sPSPAppArmor", parameters: `{allowedProfiles: ["localhost/"]}`,
@@ -224,5 +232,24 @@ func TestPublicDecisions(t *testing.T) {
 				t.Errorf("got allowed %v, want %v", got.Allowed, tt.want)
 			}
 		})
+	}
+}
+
+// The report names amounts that Gatekeeper rounds.
+func TestNoteRounding(t *testing.T) {
+	for amount, want := range map[string]bool{
+		"": false, "2": false, "100m": false, "1.5": false, "0.25Gi": false, "x": false,
+		"1.3": true, "2.1M": true, "16.3Gi": true, "0.1": true,
+	} {
+		b := &builder{
+			Conversion: &conversion.Conversion{},
+			constraint: &gatekeeperConstraint{},
+			definition: &templateDefinition{public: &publicTemplate{Rounded: []string{"ratio"}}},
+		}
+		b.constraint.Spec.Parameters = map[string]any{"ratio": amount, "other": "1.3"}
+		b.noteRounding()
+		if got := len(b.changes) == 1; got != want {
+			t.Errorf("%q: got the rows %v, want one: %v", amount, b.changes, want)
+		}
 	}
 }
