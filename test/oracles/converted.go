@@ -2,12 +2,14 @@ package oracles
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ostiary/ostiary/internal/cli/lint"
 	"github.com/ostiary/ostiary/internal/load"
@@ -27,7 +29,10 @@ type Converted struct {
 	// Text is the result as YAML.
 	Text   string
 	engine *offline.Engine
-	world  *offline.World
+
+	// world has the objects of the policies, and some Namespaces.
+	world      func([]*corev1.Namespace) *offline.World
+	namespaces []*corev1.Namespace
 }
 
 // Rejected begins the reason for a rule that is left out because Ostiary rejects the result.
@@ -111,13 +116,33 @@ func (c *Converted) compile(apis *offline.APIs, result *migrate.Result, objects 
 		return fmt.Errorf("compiling the result: %w", err)
 	}
 	answers := offline.Answers{{Decision: offline.NoOpinion}}
-	c.world = offline.NewWorld(apis, in.Namespaces, in.Objects, answers)
+	c.namespaces = in.Namespaces
+	c.world = func(namespaces []*corev1.Namespace) *offline.World {
+		return offline.NewWorld(apis, namespaces, in.Objects, answers)
+	}
 	return nil
+}
+
+// worldOf returns the world at a request. API servers select a Namespace that is deleted by its stored
+// labels, which are those of the old object.
+func (c *Converted) worldOf(request *admissionv1.AdmissionRequest) (*offline.World, error) {
+	if request.Operation != admissionv1.Delete || request.Kind.Kind != "Namespace" || request.Kind.Group != "" {
+		return c.world(c.namespaces), nil
+	}
+	stored := &corev1.Namespace{}
+	if err := json.Unmarshal(request.OldObject.Raw, stored); err != nil {
+		return nil, fmt.Errorf("decoding the namespace: %w", err)
+	}
+	return c.world(append(slices.Clone(c.namespaces), stored)), nil
 }
 
 // Decide returns Ostiary's decision about a request.
 func (c *Converted) Decide(ctx context.Context, request *admissionv1.AdmissionRequest) (Decision, error) {
-	result, err := c.engine.Evaluate(ctx, request, c.world, offline.Options{Details: true})
+	world, err := c.worldOf(request)
+	if err != nil {
+		return Decision{}, err
+	}
+	result, err := c.engine.Evaluate(ctx, request, world, offline.Options{Details: true})
 	if err != nil {
 		return Decision{}, fmt.Errorf("evaluating the result: %w", err)
 	}
