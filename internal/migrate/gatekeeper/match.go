@@ -65,6 +65,10 @@ func (b *builder) noteFormerLabels() {
 	if len(m.Kinds) > 0 && !slices.ContainsFunc(m.Kinds, selectedKinds.hasNamespaces) {
 		return
 	}
+	if len(b.operations) > 0 && !slices.Contains(b.operations, admissionregistrationv1.Update) &&
+		!slices.Contains(b.operations, admissionregistrationv1.OperationAll) {
+		return
+	}
 	b.change(
 		"spec.match.namespaceSelector",
 		"an UPDATE of a Namespace is selected by its new labels: Gatekeeper also denies one whose labels before the "+

@@ -101,8 +101,11 @@ func TestFormerLabelsOfNamespaces(t *testing.T) {
 		"Pods":               {source: template1 + "{" + selector + ", kinds: [{apiGroups: [''], kinds: [Pod]}]}\n"},
 		"another group":      {source: template1 + "{" + selector + ", kinds: [{apiGroups: [apps], kinds: ['*']}]}\n"},
 		"namespaced objects": {source: template1 + "{" + selector + ", scope: Namespaced}\n"},
-		"no selector":        {source: template1 + "{namespaces: [shop]}\n"},
-		"a mutator":          {source: mutator + "{" + selector + "}\n"},
+		"other operations": {
+			source: strings.Replace(template1, "  - target: ", "  - operations: [CREATE, DELETE]\n    target: ", 1) + "{" + selector + "}\n",
+		},
+		"no selector": {source: template1 + "{namespaces: [shop]}\n"},
+		"a mutator":   {source: mutator + "{" + selector + "}\n"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
