@@ -76,8 +76,31 @@ func (a *Author) addMatch(c *Case) {
 			"targets": list{target},
 		},
 	}
-	c.Objects = append(c.Objects, template, constraintOf("DenyAll", object{"match": a.match()}))
+	spec := object{"match": a.match()}
+	a.addEnforcement(spec)
+	c.Objects = append(c.Objects, template, constraintOf("DenyAll", spec))
 	c.Kinds = everyKind()
+}
+
+// addEnforcement adds an enforcement action, sometimes one of each enforcement point.
+func (a *Author) addEnforcement(spec object) {
+	if !a.chance(4) {
+		return
+	}
+	action := pick(a, "deny", "warn", "dryrun", "scoped")
+	spec["enforcementAction"] = action
+	if action != "scoped" {
+		return
+	}
+	var scoped list
+	for range 1 + a.IntN(2) {
+		var points list
+		for _, name := range some(a, 2, "validation.gatekeeper.sh", "audit.gatekeeper.sh", "gator.gatekeeper.sh", "*") {
+			points = append(points, object{"name": name})
+		}
+		scoped = append(scoped, object{"action": pick(a, "deny", "warn", "dryrun"), "enforcementPoints": points})
+	}
+	spec["scopedEnforcementActions"] = scoped
 }
 
 func constraintOf(kind string, spec object) object {
