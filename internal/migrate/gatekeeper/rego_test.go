@@ -215,6 +215,9 @@ func TestPublicDecisions(t *testing.T) {
 		"more than a ratio": {
 			kind: "K8sContainerRatios", parameters: `{ratio: "2.3"}`, object: fmt.Sprintf(pod, fmt.Sprintf(limit, "162m")),
 		},
+		"a terminal of a container without an image": {
+			kind: "K8sDisallowInteractiveTTY", parameters: "{}", object: fmt.Sprintf(pod, "{name: a, tty: true}"), want: true,
+		},
 		"a local profile without a name": {
 			kind: "K8sPSPAppArmor", parameters: `{allowedProfiles: ["localhost/"]}`,
 			object: fmt.Sprintf(pod, "{name: a, image: a, securityContext: {appArmorProfile: {type: Localhost}}}"),
