@@ -3,6 +3,7 @@ package oracles
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -97,9 +98,9 @@ func (c *Comparer) Compare(
 		}
 		return nil, nil
 	}
-	answer, err := c.Oracle.Ask(&Question{Objects: raw, Requests: requests})
+	answer, ours, err := c.decide(ctx, converted, &Question{Objects: raw, Requests: requests})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", of.Name, err)
 	}
 	if answer.Invalid != "" {
 		c.Count.Invalid++
@@ -108,16 +109,34 @@ func (c *Comparer) Compare(
 	}
 	var out []Disagreement
 	for i, request := range requests {
-		ours, err := converted.Decide(ctx, request)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", of.Name, err)
-		}
-		d := Disagreement{Case: of, Converted: converted, Request: request, Source: answer.Decisions[i], Ours: ours}
+		d := Disagreement{Case: of, Converted: converted, Request: request, Source: answer.Decisions[i], Ours: ours[i]}
 		if c.isUnlisted(&d) {
 			out = append(out, d)
 		}
 	}
 	return out, nil
+}
+
+// decide returns the decisions of both engines, which work at the same time.
+func (c *Comparer) decide(ctx context.Context, converted *Converted, q *Question) (*Answer, []Decision, error) {
+	type result struct {
+		answer *Answer
+		err    error
+	}
+	asked := make(chan result, 1)
+	go func() {
+		answer, err := c.Oracle.Ask(q)
+		asked <- result{answer, err}
+	}()
+	ours := make([]Decision, len(q.Requests))
+	var failed error
+	for i, request := range q.Requests {
+		if ours[i], failed = converted.Decide(ctx, request); failed != nil {
+			break
+		}
+	}
+	source := <-asked
+	return source.answer, ours, errors.Join(source.err, failed)
 }
 
 // isUnlisted counts a pair of decisions, and reports whether they differ in a way that is not

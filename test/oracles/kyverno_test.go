@@ -44,6 +44,9 @@ func TestKyvernoCases(t *testing.T) {
 	}
 	found := 0
 	for i, made := range append(cases, others...) {
+		if !strings.Contains(made.Name, *only) {
+			continue
+		}
 		a := oracles.NewAuthor(*seed, uint64(i))
 		for _, o := range made.Objects {
 			a.Words = append(a.Words, oracles.WordsOf(o)...)

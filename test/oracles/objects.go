@@ -89,8 +89,11 @@ func asServed(o object) *load.Object {
 	if err != nil {
 		return nil
 	}
+	if raw, err = withDefaults(raw); err != nil {
+		return nil
+	}
 	out, err := load.FromJSON("request", raw)
-	if err != nil {
+	if err != nil || !isAccepted(raw) {
 		return nil
 	}
 	return out

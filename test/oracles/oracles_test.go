@@ -22,6 +22,7 @@ var (
 	seed    = flag.Uint64("seed", 1, "seed of the generated policies")
 	first   = flag.Uint64("first", 0, "number of the first generated policy")
 	most    = flag.Int("reports", 10, "how many disagreements to report in full")
+	only    = flag.String("case", "", "compare only the written policies whose name has this text")
 	kyverno = flag.String("kyverno", "", "program with the engine of Kyverno")
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	policiesv1beta1 "github.com/kyverno/api/api/policies.kyverno.io/v1beta1"
 	celengine "github.com/kyverno/kyverno/pkg/cel/engine"
 	"github.com/kyverno/kyverno/pkg/cel/libs"
 	"github.com/kyverno/kyverno/pkg/cel/matching"
@@ -14,6 +15,7 @@ import (
 	engineapi "github.com/kyverno/kyverno/pkg/engine/api"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/kubectl-validate/pkg/openapiclient"
 )
@@ -67,7 +69,10 @@ func (e *celEngine) mutate(request *admissionv1.AdmissionRequest, d *decision) e
 	response, err := e.mutating.Handle(
 		context.Background(),
 		celengine.RequestFromAdmission(e.context, *request),
-		mpolengine.NoTargetMatchConstraintPolicy(),
+		mpolengine.And(
+			mpolengine.NoTargetMatchConstraintPolicy(),
+			func(p policiesv1beta1.MutatingPolicyLike) bool { return isFor(p, request) },
+		),
 	)
 	if err != nil {
 		return fmt.Errorf("evaluating mutating policies: %w", err)
@@ -81,7 +86,7 @@ func (e *celEngine) mutate(request *admissionv1.AdmissionRequest, d *decision) e
 			}
 		}
 	}
-	if !d.Allowed || response.PatchedResource == nil {
+	if !d.Allowed || response.PatchedResource == nil || request.Operation == admissionv1.Delete {
 		return nil
 	}
 	raw, err := response.PatchedResource.MarshalJSON()
@@ -99,7 +104,7 @@ func (e *celEngine) validate(request *admissionv1.AdmissionRequest, d *decision)
 	response, err := e.validating.Handle(
 		context.Background(),
 		celengine.RequestFromAdmission(e.context, *request),
-		nil,
+		func(p policiesv1beta1.ValidatingPolicyLike) bool { return isFor(p, request) },
 	)
 	if err != nil {
 		return fmt.Errorf("evaluating validating policies: %w", err)
@@ -116,4 +121,10 @@ func (e *celEngine) validate(request *admissionv1.AdmissionRequest, d *decision)
 		}
 	}
 	return nil
+}
+
+// isFor reports whether the webhook of a request calls a policy: those with a namespace decide
+// about requests in it.
+func isFor(p metav1.Object, request *admissionv1.AdmissionRequest) bool {
+	return p.GetNamespace() == "" || p.GetNamespace() == request.Namespace
 }

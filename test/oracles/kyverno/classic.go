@@ -89,7 +89,7 @@ func (c *classicEngine) mutate(request *admissionv1.AdmissionRequest, d *decisio
 				d.Allowed = false
 				return nil
 			}
-		} else if len(response.GetPatches()) > 0 {
+		} else if len(response.GetPatches()) > 0 && request.Operation != admissionv1.Delete { // it has no object
 			raw, err := response.PatchedResource.MarshalJSON()
 			if err != nil {
 				return fmt.Errorf("encoding the changed object: %w", err)

@@ -2,6 +2,7 @@ package classic
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -55,6 +56,9 @@ func (v *ruleConverter) containers(list string) (conditions.Value, string, bool)
 	}
 	for _, path := range []string{"spec", "spec.template.spec", "spec.jobTemplate.spec.template.spec"} {
 		at := v.matching.object
+		if at.Source().String() != "object" { // Kyverno has no images of the old object of a DELETE
+			at = ce.NullableObjectPlace("object", at.Shape)
+		}
 		for _, name := range append(strings.Split(path, "."), list) {
 			at = at.Field(name)
 		}
@@ -100,7 +104,7 @@ func (v *ruleConverter) withContext(scope *conditions.Scope, entries []contextEn
 			}
 			scope = scope.With(e.Name, value)
 		case e.Variable != nil:
-			value, err := contextValue(scope, *e.Variable)
+			value, err := contextValue(v.withNewObject(scope, *e.Variable), *e.Variable)
 			if err != nil {
 				return nil, fmt.Errorf("context variable %s: %w", e.Name, err)
 			}
@@ -128,6 +132,20 @@ func (v *ruleConverter) withContext(scope *conditions.Scope, entries []contextEn
 	return scope, nil
 }
 
+// withNewObject returns the scope of a variable of a context. Where a variable is in braces,
+// Kyverno reads the old object of a DELETE instead of the new one, which is null, but not in
+// the path of a variable of a context.
+func (v *ruleConverter) withNewObject(scope *conditions.Scope, d contextDefinition) *conditions.Scope {
+	object := v.matching.object
+	if d.Value != nil || strings.Contains(d.JMESPath, "{{") || object.Source().String() == "object" {
+		return scope
+	}
+	request := scope.Variables["request"].Place()
+	request.Members = maps.Clone(request.Members)
+	request.Members["object"] = ce.NullableObjectPlace("object", object.Shape)
+	return scope.With("request", conditions.Field(request))
+}
+
 // contextValue converts a variable of a context.
 func contextValue(scope *conditions.Scope, d contextDefinition) (conditions.Value, error) {
 	source := d.JMESPath
@@ -142,8 +160,11 @@ func contextValue(scope *conditions.Scope, d contextDefinition) (conditions.Valu
 		return scope.Any(d.Value)
 	}
 	value, err := scope.JMESPath(strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(source), "{{"), "}}"))
-	if err != nil || d.Default == nil {
+	switch {
+	case err != nil:
 		return value, err
+	case d.Default == nil:
+		return value.Required()
 	}
 	return scope.Default(value, d.Default)
 }

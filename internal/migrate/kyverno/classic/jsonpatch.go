@@ -78,6 +78,10 @@ func patchOperation(scope *conditions.Scope, o patchStep, object ce.Place, ensur
 				return nil, err
 			}
 		}
+		if o.Op == "replace" && at.Optional() { // API servers add what is absent, Kyverno fails
+			parts = append(parts, patchList("remove", o.Path, ce.Expression{}))
+			return append(parts, patchList("add", o.Path, value)), nil
+		}
 		return append(parts, patchList(o.Op, o.Path, value)), nil
 	}
 	return nil, fmt.Errorf("the operation %q is left out: write a JSONPatch in CEL", o.Op)

@@ -62,6 +62,13 @@ func (v *ruleConverter) eachElement(f forEachMutation) (*eachElement, error) {
 	if !ok {
 		return nil, fmt.Errorf("the list %q is left out: it must be a field of the object", f.List)
 	}
+	// A projection of an absent list is empty, and API servers accept no Pod without containers.
+	if list.Optional() && list.Name() != "containers" && !strings.ContainsAny(f.List, "[|") {
+		note := "an object without " + list.Name() + " stays as it is: Kyverno denies it"
+		if !slices.Contains(v.notes, note) {
+			v.notes = append(v.notes, note)
+		}
+	}
 	e := &eachElement{list: list, item: ce.Singular(list.Name(), "item"), applies: ce.True()}
 	element := conditions.Field(ce.VariablePlace(e.item, list.Shape.Element()))
 	scope := v.scope.With("element", element).With("element0", element).With("elementIndex", conditions.Index("i"))

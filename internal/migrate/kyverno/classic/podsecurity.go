@@ -34,6 +34,7 @@ func (v *ruleConverter) podSecurity(s *podSecurityStandard) error {
 		v.notes,
 		"labels of a namespace for the Pod Security Standards replace the level of the rule, as for the plugin of "+
 			"the API server",
+		"an UPDATE of a Pod passes if it changes nothing that the plugin checks again",
 	)
 	return nil
 }

@@ -231,7 +231,7 @@ func patternMatch(c functionCall) (Value, error) {
 func toNumber(c functionCall) (Value, error) {
 	switch c.arguments[0].kind() {
 	case ce.KindInt, ce.KindNumber:
-		return c.arguments[0], nil
+		return c.arguments[0].afterPipe(), nil
 	case ce.KindString:
 		v, err := c.result(ce.Function("double", c.sources[0]), ce.KindNumber)
 		v.when = ce.Call(c.sources[0], "matches", ce.Quote(scalar.DecimalPattern))
@@ -244,14 +244,30 @@ func toNumber(c functionCall) (Value, error) {
 	return c.leftOut()
 }
 
+// toString returns the text "null" for null.
 func toString(c functionCall) (Value, error) {
-	switch c.arguments[0].kind() {
+	v, isText := c.arguments[0], false
+	switch v.kind() {
 	case ce.KindString:
-		return c.arguments[0], nil
+		isText = true
 	case ce.KindInt, ce.KindBool, ce.KindIntOrString, ce.KindQuantity:
-		return c.result(ce.Function("string", c.sources[0]), ce.KindString)
+	default:
+		return c.leftOut()
 	}
-	return c.leftOut()
+	asText := func(e ce.Expression) ce.Expression {
+		if isText {
+			return e
+		}
+		return ce.Function("string", e)
+	}
+	if v.place != nil && v.place.Optional() && v.place.Guard().IsTrue() {
+		text := ce.If(v.place.Present(), asText(v.place.Value()), ce.Quote("null"))
+		return computedValue(text, ce.ShapeOfKind(ce.KindString)), nil
+	}
+	if isText {
+		return v, nil
+	}
+	return c.result(asText(c.sources[0]), ce.KindString)
 }
 
 func labelMatch(c functionCall) (Value, error) {
@@ -338,10 +354,11 @@ func moduloNumbers(c functionCall) (Value, error) {
 	)
 }
 
-// aggregateFunction is a function of a list of numbers.
+// aggregateFunction is a function of a list of numbers. For an empty list, the sum fails in
+// Kyverno, and the others are null.
 func aggregateFunction(name string) func(functionCall) (Value, error) {
 	return func(c functionCall) (Value, error) {
-		v := c.arguments[0]
+		v, list := c.arguments[0], c.sources[0]
 		element := v.shape.Element().Kind()
 		if v.stream != nil {
 			element = v.stream.innermost().element.kind()
@@ -349,7 +366,15 @@ func aggregateFunction(name string) func(functionCall) (Value, error) {
 		if element != ce.KindInt {
 			return c.leftOut()
 		}
-		return c.result(ce.Call(c.sources[0], name), ce.KindInt)
+		hasElements := ce.Relate(ce.Call(list, "size"), ">", ce.Term("0")) // fails if the list is absent
+		if name == "sum" {
+			name := c.scope.variable(Value{})
+			lists := ce.Macro(ce.List(list), "filter", name, ce.Relate(ce.Call(ce.Term(name), "size"), ">", ce.Term("0")))
+			sum, err := c.result(ce.Call(ce.Term(lists.String()+"[0]"), "sum"), ce.KindInt)
+			sum.when, sum.absent, sum.fails = hasElements, absentFailure, true
+			return sum, err
+		}
+		return Value{expression: ce.Call(list, name), shape: ce.ShapeOfKind(ce.KindInt), when: hasElements}, nil
 	}
 }
 

@@ -32,6 +32,7 @@ func (s *Scope) images(n jmespath.ASTNode) (v Value, ok bool, err error) {
 			return Value{}, true, err
 		}
 		element := imageOf(*v.stream.element.place)
+		s.noteInvalidImages()
 		v.stream.where = v.stream.element.place.Field("image").Present()
 		v.stream.element, err = s.compile(n.Children[1], &element)
 		return v, true, err
@@ -41,9 +42,15 @@ func (s *Scope) images(n jmespath.ASTNode) (v Value, ok bool, err error) {
 		if !isName || !elementName.MatchString(name) || element.place == nil || s.List != source {
 			return Value{}, false, nil
 		}
+		s.noteInvalidImages()
 		return imageOf(*element.place), true, nil
 	}
 	return Value{}, false, nil
+}
+
+// noteInvalidImages reports that names are not checked: API servers accept any text.
+func (s *Scope) noteInvalidImages() {
+	s.note("an image whose name is not valid, which no node can run, does not fail the rule")
 }
 
 // imageListOf returns the name of the list in images.containers, or empty.

@@ -104,6 +104,23 @@ func (s *Scope) Default(v Value, absent any) (Value, error) {
 	return computedValue(v.place.Or(e.String()), v.shape), nil
 }
 
+// Required is a value whose evaluation fails if it is null or absent, as that of a variable of
+// a context without a default.
+func (v Value) Required() (Value, error) {
+	switch {
+	case v.place != nil && v.place.Optional():
+		strict := ce.VariablePlace(v.place.Strict().In(ce.Primary), v.shape)
+		return placeValue(strict), nil
+	case v.stream != nil && v.stream.source.lists == nil && !v.stream.always && v.stream.source.mayBeAbsent():
+		source, err := v.stream.source.Required()
+		stream := *v.stream
+		stream.source = source
+		v.stream = &stream
+		return v, err
+	}
+	return v, nil
+}
+
 // ForEach returns an expression that is true if a check is for all elements of a list. An
 // absent list has none, and null elements are skipped.
 func (s *Scope) ForEach(list string, check func(Value) (ce.Expression, error)) (ce.Expression, error) {
