@@ -45,7 +45,7 @@ func KyvernoDifferences() []Difference {
 			Row:  "a validation in CEL that cannot be evaluated, with `failurePolicy: Ignore`",
 			Note: "a validation that cannot be evaluated passes",
 			Shows: func(d *Disagreement) bool {
-				return d.Effect == AllowsMore && d.Source.Failed && d.Ours.Failed
+				return d.Effect == AllowsMore && d.Ours.Failed
 			},
 		},
 		{
@@ -124,9 +124,10 @@ func kyvernoTemplates() []Difference {
 			},
 		},
 		{
-			Row: "a mutation in CEL of a workload",
+			Row:  "a mutation in CEL of a workload",
+			Note: "for workloads, ",
 			Shows: func(d *Disagreement) bool {
-				return d.isAboutWorkload() && d.Effect == OtherObject && strings.Contains(d.Case.text(), `MutatingPolicy"`)
+				return d.isAboutWorkload() && d.Effect != DeniesMore && strings.Contains(d.Case.text(), `MutatingPolicy"`)
 			},
 		},
 		{

@@ -8,6 +8,11 @@ import (
 // NoteRatchet is the difference of rules that let an UPDATE of an object pass that fails already.
 const NoteRatchet = "an UPDATE passes if the stored object fails the rule, also if it fails in another field"
 
+// NoteIgnoredErrors is the difference of validations in CEL with the failurePolicy Ignore. Kyverno
+// applies it only to matchConditions and to webhooks that do not answer.
+const NoteIgnoredErrors = "a validation that cannot be evaluated passes, because failurePolicy is Ignore: " +
+	"Kyverno denies the request"
+
 // Differences of policies that are extended to pod templates.
 const (
 	noteTemplates          = "an UPDATE that changes a pod template is decided too"

@@ -2,6 +2,7 @@ package celpolicies
 
 import (
 	"slices"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +38,15 @@ func (b *builder) autogen() {
 		different = append(
 			different,
 			"for workloads, JSON patches change the pod template: Kyverno applies them to the workload",
+		)
+	}
+	changesMetadata := func(m admissionregistrationv1.Mutation) bool {
+		return m.ApplyConfiguration != nil && strings.Contains(m.ApplyConfiguration.Expression, "Object.metadata")
+	}
+	if b.policy.Spec.PodTemplates != nil && slices.ContainsFunc(b.policy.Spec.Mutations, changesMetadata) {
+		different = append(
+			different,
+			"for workloads, metadata of the pod template is changed: Kyverno ignores it, or denies the workload",
 		)
 	}
 	if len(different) > 0 {

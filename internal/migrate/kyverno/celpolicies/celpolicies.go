@@ -84,18 +84,13 @@ func convertValidating(c *conversion.Conversion, exceptions []*appliedException)
 		Validations: p.Spec.Validations, AuditAnnotations: p.Spec.AuditAnnotations, FailurePolicy: p.Spec.FailurePolicy,
 	}, s.Bindings[0].ValidationActions))
 	if p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == admissionregistrationv1.Ignore {
-		b.change("spec.failurePolicy", noteIgnoredErrors)
+		b.change("spec.failurePolicy", conversion.NoteIgnoredErrors)
 	}
 	if len(s.AuditAnnotations) > 0 {
 		b.change("spec.auditAnnotations", "the values are in the audit log of the API server instead of policy reports")
 	}
 	b.finish()
 }
-
-// noteIgnoredErrors says what Ignore means for validations. Kyverno applies it only to
-// matchConditions and to webhooks that do not answer.
-const noteIgnoredErrors = "a validation that cannot be evaluated passes, because failurePolicy is Ignore: " +
-	"Kyverno denies the request"
 
 func convertMutating(c *conversion.Conversion, exceptions []*appliedException) {
 	p := &mutatingPolicy{}

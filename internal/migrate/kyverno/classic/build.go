@@ -252,14 +252,19 @@ func (b *builder) controllerKinds() []string {
 }
 
 func (b *builder) failurePolicy() *admissionregistrationv1.FailurePolicyType {
-	text := b.source.Spec.FailurePolicy
-	if w := b.source.Spec.WebhookConfiguration; w != nil && w.FailurePolicy != "" {
-		text = w.FailurePolicy
-	}
+	text := b.source.Spec.failurePolicy()
 	if text == "" {
 		return nil
 	}
 	return new(admissionregistrationv1.FailurePolicyType(text))
+}
+
+// failurePolicy returns the name of the failure policy, which may be empty.
+func (s *policySpec) failurePolicy() string {
+	if w := s.WebhookConfiguration; w != nil && w.FailurePolicy != "" {
+		return w.FailurePolicy
+	}
+	return s.FailurePolicy
 }
 
 func (b *builder) timeout() *int32 {

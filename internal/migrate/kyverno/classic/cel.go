@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"slices"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
 	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
 // cel converts a rule in CEL.
@@ -13,6 +16,9 @@ func (v *ruleConverter) cel(c *celRule, message string) error {
 	v.out.annotations = slices.Clone(c.AuditAnnotations)
 	v.out.paramKind, v.out.paramRef = c.ParamKind, c.ParamRef
 	v.out.ratchet = false
+	if v.policy.Spec.failurePolicy() == string(admissionregistrationv1.Ignore) {
+		v.notes = append(v.notes, conversion.NoteIgnoredErrors)
+	}
 	for _, e := range c.Expressions {
 		if e.Message == "" && e.MessageExpression == "" {
 			e.Message = oneLine(message)
