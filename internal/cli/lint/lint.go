@@ -98,7 +98,7 @@ func Check(ctx context.Context, objects []load.Object, problems []error, e polic
 	if l.schema, err = newSchema(); err != nil {
 		return nil, 0, err
 	}
-	if err = l.readAPIs(in); err != nil {
+	if err := l.readAPIs(in); err != nil {
 		return nil, 0, err
 	}
 	for i := range in.Policies {

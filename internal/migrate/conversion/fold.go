@@ -121,26 +121,16 @@ func wrapText(text string, width int) (lines []string) {
 // breakOf returns the best space for a break, or -1.
 func breakOf(text string, width int) int {
 	operator, outside, constant := -1, -1, -1
-	quote := byte(0)
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		switch {
-		case quote != 0 && c == '\\':
-			i++
-			continue
-		case quote != 0 && c == quote:
-			quote = 0
-		case quote == 0 && (c == '"' || c == '\''):
-			quote = c
-		}
-		if c != ' ' || i == 0 || i+1 == len(text) || text[i-1] == ' ' || text[i+1] == ' ' {
+	inConstant := constantsIn(text)
+	for i := 1; i+1 < len(text); i++ {
+		if text[i] != ' ' || text[i-1] == ' ' || text[i+1] == ' ' {
 			continue
 		}
 		if i > width && max(operator, outside, constant) >= 0 {
 			break
 		}
 		switch {
-		case quote != 0:
+		case inConstant[i]:
 			constant = i
 		case strings.HasSuffix(text[:i], "&&") || strings.HasSuffix(text[:i], "||"):
 			operator, outside = i, i
@@ -155,4 +145,23 @@ func breakOf(text string, width int) int {
 		return outside
 	}
 	return constant
+}
+
+// constantsIn returns for each byte of an expression whether it is within quotes.
+func constantsIn(text string) []bool {
+	out := make([]bool, len(text))
+	quote := byte(0)
+	for i := 0; i < len(text); i++ {
+		out[i] = quote != 0
+		switch c := text[i]; {
+		case quote != 0 && c == '\\' && i+1 < len(text):
+			i++
+			out[i] = true
+		case c == quote:
+			quote = 0
+		case quote == 0 && (c == '"' || c == '\''):
+			quote = c
+		}
+	}
+	return out
 }

@@ -199,7 +199,7 @@ func publicEngine(t *testing.T, p *publicTemplate, parameters string) *offline.E
 // The CEL of a public template decides as its Rego about objects that were decided otherwise.
 func TestPublicDecisions(t *testing.T) {
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: b}\nspec: {containers: [%s]}\n"
-	const limit = "{name: a, image: a, resources: {requests: {cpu: 70m, memory: 1Gi}, limits: {cpu: %s, memory: 1Gi}}}"
+	const limit = "{name: a, image: a, resources: {requests: {cpu: 50m, memory: 1Gi}, limits: {cpu: %s, memory: 1Gi}}}"
 	tests := map[string]struct {
 		kind, parameters, object string
 		want                     bool
@@ -210,10 +210,10 @@ func TestPublicDecisions(t *testing.T) {
 		},
 		"exactly a ratio": {
 			kind: "K8sContainerRatios", parameters: `{ratio: "2.3"}`, want: true,
-			object: fmt.Sprintf(pod, fmt.Sprintf(limit, "161m")),
+			object: fmt.Sprintf(pod, fmt.Sprintf(limit, "115m")),
 		},
 		"more than a ratio": {
-			kind: "K8sContainerRatios", parameters: `{ratio: "2.3"}`, object: fmt.Sprintf(pod, fmt.Sprintf(limit, "162m")),
+			kind: "K8sContainerRatios", parameters: `{ratio: "2.3"}`, object: fmt.Sprintf(pod, fmt.Sprintf(limit, "116m")),
 		},
 		"a terminal of a container without an image": {
 			kind: "K8sDisallowInteractiveTTY", parameters: "{}", object: fmt.Sprintf(pod, "{name: a, tty: true}"), want: true,

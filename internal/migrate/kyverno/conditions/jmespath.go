@@ -130,10 +130,7 @@ func (s *Scope) node(n jmespath.ASTNode, current *Value) (Value, error) {
 	case jmespath.ASTSubexpression, jmespath.ASTIndexExpression:
 		return s.sub(n, current)
 	case jmespath.ASTIdentity, jmespath.ASTCurrentNode:
-		if current == nil {
-			return Value{}, leftOut("the variable @")
-		}
-		return *current, nil
+		return currentNode(current)
 	case jmespath.ASTLiteral:
 		return s.literalNode(n)
 	case jmespath.ASTPipe:
@@ -158,6 +155,13 @@ func (s *Scope) node(n jmespath.ASTNode, current *Value) (Value, error) {
 		return computedValue(e, ce.ShapeOfKind(ce.KindBool)), err
 	}
 	return Value{}, leftOut("the JMESPath %s", nodeName(n))
+}
+
+func currentNode(current *Value) (Value, error) {
+	if current == nil {
+		return Value{}, leftOut("the variable @")
+	}
+	return *current, nil
 }
 
 func nodeName(n jmespath.ASTNode) string {

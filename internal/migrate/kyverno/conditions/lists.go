@@ -20,10 +20,10 @@ func sortedList(c functionCall) (Value, error) {
 // toArray is a list, or a list of the value.
 func toArray(c functionCall) (Value, error) {
 	v := c.arguments[0]
-	switch k := v.kind(); {
-	case k == ce.KindList:
+	switch v.kind() {
+	case ce.KindList:
 		return v, nil
-	case k == ce.KindAny:
+	case ce.KindAny:
 		e := ce.If(isOfType(c.sources[0], "list"), c.sources[0], ce.List(c.sources[0]))
 		return computedValue(e, ce.ShapeOfList(ce.Shape{}), c.arguments...), nil
 	default:

@@ -31,7 +31,7 @@ func replaceRegex(c functionCall) (Value, error) {
 		e = r.first(text)
 	case parts[len(parts)-1].Op == syntax.OpEndText:
 		e = r.last(text)
-	case len(parts) == 2 && isLiteral(parts[0]) && isRestOfLine(parts[1]) && !slices.Contains(parts[0].Rune, '\n'):
+	case isLineFrom(parts):
 		line := c.scope.variable(Value{})
 		lines := ce.Call(ce.Call(text, "split", ce.Term(`"\n"`)), "map", ce.Term(line), r.last(ce.Term(line)))
 		e = ce.Call(lines, "join", ce.Term(`"\n"`))
@@ -56,6 +56,11 @@ func isLiteral(e *syntax.Regexp) bool {
 // isRestOfLine reports whether an expression is ".*".
 func isRestOfLine(e *syntax.Regexp) bool {
 	return e.Op == syntax.OpStar && e.Flags&syntax.NonGreedy == 0 && e.Sub[0].Op == syntax.OpAnyCharNotNL
+}
+
+// isLineFrom reports whether an expression matches from a text to the end of its line.
+func isLineFrom(parts []*syntax.Regexp) bool {
+	return len(parts) == 2 && isLiteral(parts[0]) && isRestOfLine(parts[1]) && !slices.Contains(parts[0].Rune, '\n')
 }
 
 // replacement replaces the only match of an expression in a text.
