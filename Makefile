@@ -181,12 +181,13 @@ conformance: kubernetes ## Compare N (2000) random cases with the native policie
 	@go test ./test/conformance -count=1 -timeout=120m -v -args -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s))
 
 .PHONY: migration-oracle
+migration-oracle: ENGINE = kyverno gatekeeper
 migration-oracle: ## Compare converted policies with the engines of their projects, with N (2000) random requests; SEED repeats a run
-	@echo "Building the engines of Kyverno and Gatekeeper (the first time some minutes)"
-	@for engine in kyverno gatekeeper; do \
+	@echo "Building the engines of $(ENGINE) (the first time some minutes)"
+	@for engine in $(ENGINE); do \
 		(cd test/oracles/$$engine && GOGC=400 GOMEMLIMIT=4GiB go build -ldflags "-s -w" -o $(CURDIR)/bin/oracles/$$engine .) || exit 1; done
 	@go test ./test/oracles -count=1 -timeout=300m -v -args -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s)) \
-		-kyverno=$(CURDIR)/bin/oracles/kyverno -gatekeeper=$(CURDIR)/bin/oracles/gatekeeper $(if $(LIBRARY),-gatekeeper-library=$(LIBRARY))
+		$(foreach engine,$(ENGINE),-$(engine)=$(CURDIR)/bin/oracles/$(engine)) $(if $(LIBRARY),-gatekeeper-library=$(LIBRARY))
 
 .PHONY: chaos
 chaos: kubernetes ## Inject faults under load and count failed requests: SCENARIO=all (the default, hours), ci, or names (docs/chaos/README.md)

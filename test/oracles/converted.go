@@ -72,7 +72,10 @@ func Convert(ctx context.Context, apis *offline.APIs, objects []load.Object) (*C
 	if len(c.LeftOut) > 0 {
 		return c, nil
 	}
-	return c, c.compile(apis, result, objects)
+	if err := c.compile(apis, result, objects); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 func (c *Converted) report(rows []conversion.Row) {

@@ -169,7 +169,7 @@ func (a *Author) selector(keys, values list) object {
 		operator := pick(a, "In", "NotIn", "Exists", "DoesNotExist")
 		e := object{"key": pick(a, keys...), "operator": operator}
 		if operator == "In" || operator == "NotIn" {
-			e["values"] = list(some(a, 2, values...))
+			e["values"] = some(a, 2, values...)
 		}
 		out["matchExpressions"] = list{e}
 	}

@@ -2,13 +2,12 @@ package oracles
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	_ "embed"
 
 	"github.com/ostiary/ostiary/internal/load"
 )
@@ -51,7 +50,7 @@ func PublicLibrary(ctx context.Context, folder string) (out []PublicTemplate, er
 }
 
 // GatekeeperObjects returns the objects that requests are made of, by kind.
-func GatekeeperObjects(ctx context.Context) (map[string][]object, error) {
+func GatekeeperObjects(ctx context.Context) (map[string][]map[string]any, error) {
 	out, err := Objects(ctx)
 	if err != nil {
 		return nil, err

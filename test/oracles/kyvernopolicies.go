@@ -167,7 +167,7 @@ func (k *kyvernoAuthor) exclude() object {
 		object{"resources": object{"operations": list{"UPDATE"}, "kinds": list{k.kind}}},
 		object{"resources": object{"kinds": list{k.kind}, "namespaces": list{"shop"}}},
 	}
-	return object{pick(k.Author, "any", "all"): list(some(k.Author, 2, blocks...))}
+	return object{pick(k.Author, "any", "all"): some(k.Author, 2, blocks...)}
 }
 
 // addContext adds variables to a rule, some of which read a ConfigMap.

@@ -139,11 +139,15 @@ func (k *kyvernoAuthor) anchor(key string, child any) (string, any) {
 	switch {
 	case isList && k.chance(3):
 		return "^(" + key + ")", child
-	case !isList && !isObject && k.chance(4):
+	case isList || isObject:
+		return "=(" + key + ")", child
+	}
+	switch k.IntN(8) {
+	case 0, 1:
 		return "X(" + key + ")", "null"
-	case !isList && !isObject && k.chance(4):
+	case 2, 3:
 		return "<(" + key + ")", child
-	case !isList && !isObject && k.chance(3):
+	case 4:
 		return "(" + key + ")", child
 	}
 	return "=(" + key + ")", child

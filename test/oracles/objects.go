@@ -33,7 +33,7 @@ func workloads() map[string]string {
 }
 
 // Objects returns objects of all kinds, by kind.
-func Objects(ctx context.Context) (map[string][]object, error) {
+func Objects(ctx context.Context) (map[string][]map[string]any, error) {
 	read, err := load.Text(ctx, "objects.yaml", objectsText)
 	if err != nil {
 		return nil, fmt.Errorf("reading the objects: %w", err)
@@ -134,7 +134,7 @@ func fixed(p path) bool {
 }
 
 // Edit returns an object with some changes. An API server accepts the result.
-func (a *Author) Edit(o object, changes int) object {
+func (a *Author) Edit(o map[string]any, changes int) map[string]any {
 	for range changes {
 		for range 5 { // until one is accepted
 			if edited := a.editOnce(o); edited != nil && asServed(edited) != nil {
@@ -195,7 +195,7 @@ func (a *Author) word() string {
 }
 
 // AbsentInTurn returns an object without each of its fields in turn.
-func AbsentInTurn(o object) (out []object) {
+func AbsentInTurn(o map[string]any) (out []map[string]any) {
 	for _, p := range pathsOf(o, nil) {
 		if !fixed(p) {
 			out = append(out, asObject(without(o, p)))
