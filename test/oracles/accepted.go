@@ -32,6 +32,8 @@ func isAcceptedValue(value any) bool {
 
 func isAcceptedMember(key string, value any) bool {
 	switch key {
+	case "":
+		return false // as a name of a label in a selector, or of data
 	case "containers":
 		l, ok := value.(list)
 		return ok && len(l) > 0
