@@ -75,7 +75,8 @@ func parse(args []string) (options, error) {
 	known := []string{bench.A, bench.B, bench.C, bench.D, bench.R, bench.R2, bench.V, bench.Probes}
 	sets := flags.String("sets", strings.Join(known, ","),
 		"sets of policies; with C the cold start is measured too, with P1000 only the time to enforcement; \"\" is none")
-	compare := flags.String("compare", strings.Join(comparisons(), ","), "what is compared with the engine in the API server, also one set by its name; \"\" is nothing")
+	compare := flags.String("compare", strings.Join(comparisons(), ","),
+		"what is compared with the engine in the API server, also one set by its name; \"\" is nothing")
 	flags.IntVar(&o.scale, "scale", 10_000, "how many policies are held at once to see what that costs; 0 is none")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each thing is measured; the median counts")
 	flags.DurationVar(&o.duration, "duration", 3*time.Second, "length of each measurement")

@@ -45,7 +45,8 @@ func TestSkipped(t *testing.T) {
 			args: "convert -f native.yaml -f broken.yaml", wantOut: "kind: WebhookPolicy",
 			wantErrOut: broken + "SOURCE                                           RULE   RESULT      DETAIL\n" +
 				"MutatingAdmissionPolicy default-cost-center             converted\nValidatingAdmissionPolicy allowed-cost-centers          converted\n" +
-				"2 converted, 0 changed, 0 left out\n2 parts of the input are skipped: the lines with \"skipping\" say why\n1 policy has the action Audit: --actions keep keeps the actions of their sources\nerror: the result is without what was skipped\n",
+				"2 converted, 0 changed, 0 left out\n2 parts of the input are skipped: the lines with \"skipping\" say why\n" +
+				"1 policy has the action Audit: --actions keep keeps the actions of their sources\nerror: the result is without what was skipped\n",
 		},
 		"doctor": {
 			args: "doctor -f dump.yaml -f broken.yaml", wantOut: "Fix: ",

@@ -30,7 +30,10 @@ func (k *kyvernoAuthor) mergePatch() object {
 	case "Pod":
 		patches = append(patches, k.podPatch(), k.podPatch(), k.podPatch())
 	case "Service":
-		patches = append(patches, object{"spec": object{"selector": object{k.key("tier"): "web"}}}, object{"spec": object{k.key("type"): "ClusterIP"}})
+		patches = append(patches,
+			object{"spec": object{"selector": object{k.key("tier"): "web"}}},
+			object{"spec": object{k.key("type"): "ClusterIP"}},
+		)
 	case "ConfigMap":
 		patches = append(patches, object{"data": object{k.key("mode"): "test"}})
 	}

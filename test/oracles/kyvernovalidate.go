@@ -94,7 +94,8 @@ func (k *kyvernoAuthor) textPattern() any {
 }
 
 func (k *kyvernoAuthor) imagePattern() any {
-	return pick[any](k.Author, "!*:latest", "*:*", "registry.example.com/*", "registry.example.com/* | docker.io/*", "!*:latest & *:*", "*@sha256:*")
+	return pick[any](k.Author, "!*:latest", "*:*", "registry.example.com/*", "registry.example.com/* | docker.io/*",
+		"!*:latest & *:*", "*@sha256:*")
 }
 
 func (k *kyvernoAuthor) numberPattern() any {
@@ -176,7 +177,8 @@ func (k *kyvernoAuthor) condition(keys []any) object {
 	case strings.HasSuffix(operator, "Than") || strings.HasSuffix(operator, "ThanOrEquals"):
 		c["value"] = pick[any](k.Author, 0.0, 2.0, "1Gi", "10", 1000.0, "1h")
 	case strings.HasSuffix(operator, "In"):
-		c["value"] = pick[any](k.Author, list{"red", "blue"}, list{"web"}, list{"w*", "--debug*"}, list{}, list{"ALL", "NET_ADMIN"}, "web", "10-100")
+		c["value"] = pick[any](k.Author, list{"red", "blue"}, list{"web"}, list{"w*", "--debug*"}, list{},
+			list{"ALL", "NET_ADMIN"}, "web", "10-100")
 	default:
 		c["value"] = pick[any](k.Author, "web", "w*", "", "red", true, 0.0, 2.0, "1Gi", list{}, list{"web"}, "UPDATE", nil)
 	}

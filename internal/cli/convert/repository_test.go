@@ -140,7 +140,8 @@ func TestRepository(t *testing.T) {
 	}
 	out, errOut, err = run(t, "", "-f", ".", "--inventory")
 	if output.Status(err) != output.StatusError || !strings.Contains(out, fmt.Sprint(good)) ||
-		strings.Count(errOut, "skipping ") != len(want)-8 || !strings.Contains(out, `parts of the input are skipped: the lines with "skipping" say why`) {
+		strings.Count(errOut, "skipping ") != len(want)-8 ||
+		!strings.Contains(out, `parts of the input are skipped: the lines with "skipping" say why`) {
 		t.Errorf("the inventory: got %v, %s%s", err, out, errOut)
 	}
 }
