@@ -22,7 +22,7 @@ func TestFilesOfDirectories(t *testing.T) {
 		"folder.yaml": ".data",
 		"loop.yaml":   "loop.yaml",
 		"lost.yaml":   "absent.yaml",
-		".#lock.yaml": "somebody@somewhere",
+		".#lock.yaml": "user@host.1234",
 		"out.yaml":    "/etc/hostname",
 	} {
 		if err := os.Symlink(target, name); err != nil {

@@ -30,7 +30,7 @@ func (r *Result) AddPermissions(input []load.Object) {
 			}
 			kind := schema.FromAPIVersionAndKind(p.Spec.ParamKind.APIVersion, p.Spec.ParamKind.Kind)
 			if known[kind.GroupKind()] || kind.GroupKind() == (schema.GroupKind{Kind: "Secret"}) {
-				continue // nobody should read Secrets by means of policies
+				continue // a policy could show the content of Secrets in its messages
 			}
 			known[kind.GroupKind()] = true
 			role := paramsRole(kind, input)

@@ -55,6 +55,9 @@ type Result struct {
 	Stopped string
 	// Omitted says which requests were not part of the rehearsal, and why.
 	Omitted []string
+	// Resources is the number of resources that the rules match and that are known; 0 means that no
+	// request was rehearsed.
+	Resources int
 }
 
 // Rehearse rehearses a valid policy. If ctx ends, or if the costs reach their limit, it returns
@@ -65,6 +68,7 @@ func (r *Rehearser) Rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, c C
 		return out
 	}
 	targets, matched := targetsOf(&resolved.Policy.Spec, c.Served)
+	out.Resources = len(targets)
 	out.Warnings = unmatchedTargets(&p.Spec, targets)
 	if p.Spec.Backend != nil || p.Spec.Plugin != nil {
 		out.Omitted = []string{"a backend or a plugin decides, not expressions"}

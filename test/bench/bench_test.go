@@ -142,7 +142,7 @@ func newService(tb testing.TB, set string, change ...func(*webhooks.Options)) *s
 	return s
 }
 
-// TestOneCall holds the sets to one call for a Pod, also R2 with its three lists of versions.
+// TestOneCall fails if a Pod costs more than one call, also with the three lists of versions of R2.
 func TestOneCall(t *testing.T) {
 	for _, set := range []string{bench.B, bench.R, bench.R2} {
 		if s := newService(t, set); len(s.paths) != 1 {

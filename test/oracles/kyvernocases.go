@@ -27,8 +27,8 @@ type tableCase struct {
 	Mutate []object `json:"mutate"`
 }
 
-// TableCases returns the policies of the converter's own tests, whose expectations nobody
-// compared with Kyverno. The objects of their requests are those of the case.
+// TableCases returns the policies of the converter's own tests, whose expectations were
+// written by the authors of the converter. The objects of their requests are those of the case.
 func TableCases(ctx context.Context, folder string) (out []*Case, err error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	if err != nil {

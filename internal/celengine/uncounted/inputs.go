@@ -10,7 +10,7 @@ import (
 )
 
 // maxMeasured is the number of values and keys that are counted to find the size of params or of a namespace. A
-// request can read many params, and a user who creates large ones must not make it count for long.
+// request can read many params, so without this bound large ones would delay it.
 const maxMeasured = 2048
 
 // param is an object as params. The zero value is null.

@@ -20,6 +20,8 @@ type result struct {
 	compared *verify.Result // of objects
 	skipped  []error        // what cannot be read
 	others   []otherKind
+	// unrehearsed are policies that were not, or not completely, evaluated with ordinary objects.
+	unrehearsed []string
 }
 
 // check drops the policies that an API server or Ostiary would reject. It returns the others as they
@@ -54,10 +56,8 @@ func (r *result) rehearse(ctx context.Context, written, input []load.Object) err
 			defined = append(defined, input[i])
 		}
 	}
-	findings, err := lint.Refusals(ctx, defined, policy.LatestEngine)
-	if err != nil && ctx.Err() == nil { // the schema of a definition is invalid
-		findings, err = lint.Refusals(ctx, written, policy.LatestEngine)
-	}
+	findings, incomplete, err := lint.Refusals(ctx, defined, policy.LatestEngine)
+	r.unrehearsed = incomplete
 	for _, f := range findings {
 		r.NoteRefusal(f.Policy, f.Field, f.Message)
 	}

@@ -16,12 +16,14 @@ import (
 	"github.com/ostiary/ostiary/internal/offline"
 )
 
-// Unread is the part of the input that is in no result.
+// Unread is the part of the input that is in no result, or whose result was not evaluated.
 type Unread struct {
 	// Skipped cannot be read.
 	Skipped []SkippedInput `json:"skipped,omitempty"`
 	// Others are kinds of objects that are no policies.
 	Others []string `json:"others,omitempty"`
+	// NotRehearsed are results that were not, or not completely, evaluated with ordinary objects.
+	NotRehearsed []string `json:"notRehearsed,omitempty"`
 }
 
 // SkippedInput is a file or a part of it that cannot be read.
@@ -30,7 +32,8 @@ type SkippedInput struct {
 	Problem  string        `json:"problem"`
 }
 
-func (r *result) unread() (out Unread) {
+func (r *result) unread() Unread {
+	out := Unread{NotRehearsed: r.unrehearsed}
 	for _, problem := range r.skipped {
 		s := SkippedInput{Problem: problem.Error()}
 		var located *load.Error
@@ -55,6 +58,14 @@ func (u *Unread) text() string {
 	if len(u.Others) > 0 {
 		text += "no policies of these sources: " + output.Printable(strings.Join(u.Others, ", ")) + "\n"
 	}
+	if n := len(u.NotRehearsed); n > 0 {
+		text += output.Count(n, "result was", "results were") + " not evaluated with all ordinary objects: " +
+			output.Printable(strings.Join(u.NotRehearsed[:min(n, maxOthers)], ", "))
+		if more := n - maxOthers; more > 0 {
+			text += fmt.Sprintf(" and %d more, which --report json lists", more)
+		}
+		text += "\n"
+	}
 	return text
 }
 
@@ -68,7 +79,7 @@ type otherKind struct {
 // String names the kind and one of its objects.
 func (k *otherKind) String() string { return fmt.Sprintf("%d %s (%s)", k.objects, k.name, k.first) }
 
-// maxOthers is the maximum number of kinds in the report.
+// maxOthers is the maximum number of kinds, and of results, that a line of the report names.
 const maxOthers = 20
 
 // othersOf returns the kinds of objects that neither a source nor this command reads.

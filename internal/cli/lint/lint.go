@@ -111,22 +111,35 @@ func Check(ctx context.Context, objects []load.Object, problems []error, e polic
 }
 
 // Refusals returns what rehearsals of the policies find that refuses ordinary objects: errors
-// of expressions, and validations that no object satisfies.
-func Refusals(ctx context.Context, objects []load.Object, e policy.Engine) ([]Finding, error) {
+// of expressions, and validations that no object satisfies. The policies of which not every kind of
+// request was rehearsed are in incomplete, with the reason.
+func Refusals(
+	ctx context.Context,
+	objects []load.Object,
+	e policy.Engine,
+) (findings []Finding, incomplete []string, err error) {
 	l := &linter{engine: e, compiler: policy.NewCompilerFor(e)}
 	in, _ := offline.Divide(objects)
 	if err := l.readAPIs(in); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i := range in.Policies {
 		p := &in.Policies[i]
-		for _, w := range l.rehearser.Rehearse(ctx, p.WebhookPolicy, l.cluster()).Warnings {
+		rehearsed := l.rehearser.Rehearse(ctx, p.WebhookPolicy, l.cluster())
+		for _, w := range rehearsed.Warnings {
 			if rehearsal.IsRefusal(w) {
 				l.warn(p, ruleRehearsal, w)
 			}
 		}
+		why := rehearsed.Stopped
+		if rehearsed.Resources == 0 {
+			why = "none of its kinds is known: add their CustomResourceDefinitions with -f"
+		}
+		if why != "" {
+			incomplete = append(incomplete, p.Name+" ("+why+")")
+		}
 	}
-	return l.findings, ctx.Err()
+	return l.findings, incomplete, ctx.Err()
 }
 
 // readAPIs reads what checks of types and rehearsals need.
