@@ -74,6 +74,9 @@ func (r *Rehearser) Rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, c C
 		out.Omitted = []string{"a backend or a plugin decides, not expressions"}
 		return out
 	}
+	if len(targets) == 0 {
+		out.Omitted = append(out.Omitted, "none of the resources that the rules name is served")
+	}
 	if matched > len(targets) {
 		out.Omitted = append(out.Omitted, fmt.Sprintf("of %d resources that the rules match, only these were rehearsed: %s",
 			matched, strings.Join(namesOf(targets), ", ")))

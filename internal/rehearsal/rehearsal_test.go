@@ -88,6 +88,22 @@ func TestRehearsalEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// TestNothingServed keeps the condition Rehearsed from being True for a policy that nothing was
+// evaluated for.
+func TestNothingServed(t *testing.T) {
+	p := newPolicy("object.spec.size < 5")
+	rule := &p.Spec.MatchConstraints.ResourceRules[0]
+	rule.APIGroups, rule.Resources = []string{"example.com"}, []string{"widgets"}
+	r, err := New(policy.LatestEngine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Result{Omitted: []string{"none of the resources that the rules name is served"}}
+	if diff := cmp.Diff(want, r.Rehearse(t.Context(), p, cluster(t))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // A hint names the cause of an error: an input that is null, unless the expression compares it with
 // null itself or in a variable, and otherwise the field that is absent.
 func TestHints(t *testing.T) {
