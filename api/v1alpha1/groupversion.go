@@ -14,7 +14,9 @@ var GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
 // AddToScheme adds the kinds of this package to a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &WebhookPolicy{}, &WebhookPolicyList{})
+	scheme.AddKnownTypes(GroupVersion, &WebhookPolicy{}, &WebhookPolicyList{},
+		&WebhookPolicyException{}, &WebhookPolicyExceptionList{},
+		&ClusterWebhookPolicyException{}, &ClusterWebhookPolicyExceptionList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

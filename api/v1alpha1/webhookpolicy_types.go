@@ -141,6 +141,12 @@ type WebhookPolicySpec struct {
 	// +optional
 	Audit *Audit `json:"audit,omitempty"`
 
+	// exceptions permits objects of the kinds WebhookPolicyException and
+	// ClusterWebhookPolicyException to let objects pass that fail this policy. Without it, they
+	// have no effect. A backend has no exceptions.
+	// +optional
+	Exceptions *Exceptions `json:"exceptions,omitempty"`
+
 	// failurePolicy says what happens to a request that the policy cannot decide:
 	// Ostiary or the backend does not answer, or an expression fails with an
 	// error. Fail denies the request, Ignore lets it pass. Default Fail.
