@@ -139,7 +139,9 @@ func TestState(t *testing.T) {
 	end := func(after time.Duration) func(*v1alpha1.WebhookPolicyExceptionSpec) {
 		return func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.ExpirationTime = new(metav1.NewTime(noon.Add(after))) }
 	}
-	set := func(change func(*v1alpha1.WebhookPolicyExceptionSpec)) func(*v1alpha1.WebhookPolicyExceptionSpec) { return change }
+	set := func(change func(*v1alpha1.WebhookPolicyExceptionSpec)) func(*v1alpha1.WebhookPolicyExceptionSpec) {
+		return change
+	}
 	for _, tt := range []struct {
 		name   string
 		policy *v1alpha1.WebhookPolicySpec
@@ -165,7 +167,9 @@ func TestState(t *testing.T) {
 		{"valid condition", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.Condition = "oldObject == null" }), ""},
 		{"condition with request", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.Condition = "request.userInfo.username == 'a'" }), exceptions.ReasonInvalidCondition},
 		{"condition with namespaceObject", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.Condition = "namespaceObject == null" }), exceptions.ReasonInvalidCondition},
-		{"condition with authorizer", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.Condition = "authorizer.group('').resource('pods').check('get').allowed()" }), exceptions.ReasonInvalidCondition},
+		{"condition with authorizer", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) {
+			s.Condition = "authorizer.group('').resource('pods').check('get').allowed()"
+		}), exceptions.ReasonInvalidCondition},
 		{"condition is a string", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.Condition = "'true'" }), exceptions.ReasonInvalidCondition},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -180,7 +184,9 @@ func TestState(t *testing.T) {
 
 // An exception of a file has no creationTimestamp.
 func TestCreatedNow(t *testing.T) {
-	x := exception("shop", "x", func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.ExpirationTime = new(metav1.NewTime(noon.Add(time.Hour))) })
+	x := exception("shop", "x", func(s *v1alpha1.WebhookPolicyExceptionSpec) {
+		s.ExpirationTime = new(metav1.NewTime(noon.Add(time.Hour)))
+	})
 	x.CreationTimestamp = metav1.Time{}
 	permitted := &v1alpha1.Exceptions{MaxDurationSeconds: new(int64(3600))}
 	e := exceptions.NewEntry(x)
