@@ -113,7 +113,7 @@ type WebhookPolicyExceptionSpec struct {
 
 	// condition is a CEL expression over object and oldObject. The exception has no effect
 	// where it is false or fails. It has neither request nor authorizer, so that the audit of
-	// stored objects and admission agree. On DELETE, object is null.
+	// stored objects and admission agree. On DELETE, object is the object that is deleted.
 	// Example: object.spec.replicas < 3
 	// +optional
 	// +kubebuilder:validation:MinLength=1

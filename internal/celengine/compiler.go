@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/google/cel-go/cel"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -30,6 +31,8 @@ type Compiler struct {
 	base      *environment.EnvSet // of Kubernetes
 	extended  *environment.EnvSet // with the functions of the engine
 	engine    Engine
+
+	objectsOnly func() (*cel.Env, error) // of conditions, made at the first use
 }
 
 // Program is a compiled expression, which policies can share. The compiler forgets it when no policy holds it.
@@ -57,6 +60,7 @@ func NewCompiler(e Engine, options ...cel.ProgramOption) *Compiler {
 		panic(err)
 	}
 	c.plain = newSharingCompiler(celplugin.NewCompiler(c.extended))
+	c.objectsOnly = sync.OnceValues(func() (*cel.Env, error) { return newObjectsOnly(c.extended) })
 	return c
 }
 

@@ -208,10 +208,13 @@ func (c *Compiled) admitOnlyUpdates(results []result) {
 		if len(r.decisions) != len(c.audit.OnlyUpdates) {
 			continue
 		}
-		r.decisions = slices.Clone(r.decisions) // a batch shares them
+		r.decisions, r.validations = slices.Clone(r.decisions), slices.Clone(r.validations) // a batch shares them
 		for j, only := range c.audit.OnlyUpdates {
 			if only {
 				r.decisions[j] = validating.PolicyDecision{Action: validating.ActionAdmit, Evaluation: validating.EvalAdmit}
+				if j < len(r.validations) {
+					r.validations[j].excepted = nil
+				}
 			}
 		}
 	}

@@ -66,7 +66,8 @@ func (c *Compiled) deniesPods(on *subject, results []result) bool {
 			return c.failurePolicy != admissionregistrationv1.Ignore
 		}
 		for i, d := range r.decisions {
-			isFalse := d.Action != validating.ActionAdmit || r.validation(i).ratchets()
+			v := r.validation(i)
+			isFalse := d.Action != validating.ActionAdmit || v.ratchets() || v.excepted != nil && !v.podsExcepted
 			if isFalse && r.binding.denies() {
 				return true
 			}

@@ -49,6 +49,7 @@ func newBuilder(p *v1alpha1.WebhookPolicy, c *Compiler) *builder {
 // build compiles everything but the variables.
 func (b *builder) build() *Compiled {
 	c := newCompiled(b.policy, b.parsed)
+	c.conditions = b.compiler
 	if b.compiler.states != nil { // a trace shows whole values
 		c.reads = c.reads.with(inputs{object: unstructuredjson.Everything(), oldObject: unstructuredjson.Everything()})
 	}

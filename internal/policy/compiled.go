@@ -12,6 +12,7 @@ import (
 	"github.com/ostiary/ostiary/internal/celengine"
 	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 	"github.com/ostiary/ostiary/internal/celsyntax"
+	"github.com/ostiary/ostiary/internal/exceptions"
 	"github.com/ostiary/ostiary/internal/matchresources"
 	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/violationtext"
@@ -38,6 +39,9 @@ const (
 	// DecisionRatchet means that the request passed although a validation was false,
 	// because the policy applies to the stored object, and it is false for that too.
 	DecisionRatchet Decision = "ratchet"
+	// DecisionExcepted means that the request passed although a validation was false, or that
+	// the object was not changed, because of an exception.
+	DecisionExcepted Decision = "excepted"
 	// DecisionMutate means that the object was changed.
 	DecisionMutate Decision = "mutate"
 	// DecisionAnnotate means that the request passed and that the policy wrote a value
@@ -55,7 +59,10 @@ const (
 
 // Decisions returns every Decision.
 func Decisions() []Decision {
-	return []Decision{DecisionBreakGlass, DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionRatchet, DecisionMutate, DecisionAnnotate, DecisionSkip, DecisionUnmatched, DecisionAllow}
+	return []Decision{
+		DecisionBreakGlass, DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionRatchet, DecisionExcepted,
+		DecisionMutate, DecisionAnnotate, DecisionSkip, DecisionUnmatched, DecisionAllow,
+	}
 }
 
 // Compiled is a policy that is ready to be evaluated. It is immutable, except for a
@@ -79,7 +86,9 @@ type Compiled struct {
 	audit         celsyntax.Audit
 	decidesAnew   bool // see DecidesAnew
 	ratchetRisks  []celsyntax.RatchetRisk
-	breakGlass    bool // users with the permission can skip the policy
+	breakGlass    bool                 // users with the permission can skip the policy
+	permitted     *v1alpha1.Exceptions // nil for a policy without exceptions
+	conditions    exceptions.Compiler  // of them
 	reads         inputs
 	programs      []*celengine.Program // keeps shared programs alive
 	changes       atomic.Uint64
@@ -102,6 +111,7 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {
 		rulesKey:      unique.Make(matchresources.RulesKey(spec.MatchConstraints)),
 		paramKind:     spec.ParamKind.DeepCopy(),
 		breakGlass:    spec.BreakGlass,
+		permitted:     spec.Exceptions.DeepCopy(),
 		reads:         readsOf(spec, parsed),
 		whole:         newWhole(p),
 		templates:     newTemplates(p),

@@ -61,6 +61,11 @@ func NewTracingCompiler(e Engine) *Compiler {
 // Engine returns the engine that the programs behave like.
 func (c *Compiler) Engine() Engine { return c.counted.Engine() }
 
+// Condition compiles the condition of an exception, which can read only object and oldObject.
+func (c *Compiler) Condition(expression string) *celengine.Program {
+	return c.counted.Condition(expression)
+}
+
 // Parse parses an expression as the compiler does, so that its ids are those of a trace.
 func (c *Compiler) Parse(expression string) (*cel.Ast, error) { return c.counted.Parse(expression) }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/ostiary/ostiary/internal/exceptions"
 	"github.com/ostiary/ostiary/internal/matchresources"
 	"github.com/ostiary/ostiary/internal/pluginapi"
 )
@@ -57,6 +58,10 @@ type Environment struct {
 	Evaluated func(batch, alone int)
 	// Failed gets each named validation that is false for a request; nil is allowed.
 	Failed func(policy, validation string)
+	// Exceptions find the exceptions from policies that permit them; nil has none.
+	Exceptions Exceptions
+	// Excepted gets each exception that a call needs to pass, once for a policy; nil is allowed.
+	Excepted func(policy string, exception exceptions.Key)
 	// Violated gets each request that violates a policy, before the request is answered; nil is allowed.
 	Violated func(ViolationReport)
 	// ReportsValues permits violations to hold values of the objects of a resource: results of message expressions, texts

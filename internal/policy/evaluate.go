@@ -49,6 +49,7 @@ func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 	if host.Evaluated != nil {
 		host.Evaluated(len(evaluations)-alone, alone)
 	}
+	a.countExcepted(host)
 	return a.validated(r), nil
 }
 
@@ -152,6 +153,7 @@ func (c *Compiled) validate(ctx context.Context, on *subject, host Environment) 
 		if !ok {
 			host.pause(ctx)
 			v = c.evaluate(ctx, on, i.param, host)
+			c.except(ctx, on, &v, host)
 			if made != nil {
 				made[i.param] = v
 			}

@@ -20,6 +20,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/ostiary/ostiary/internal/accessreview"
+	"github.com/ostiary/ostiary/internal/exceptions"
 	"github.com/ostiary/ostiary/internal/objectpatch"
 	"github.com/ostiary/ostiary/internal/response"
 	"github.com/ostiary/ostiary/internal/truncate"
@@ -43,6 +44,7 @@ type step struct {
 	result        runtime.Object  // the resulting object, if it is to be checked
 	again         []int           // the mutations that changed their own result
 	refusals      []metav1.Status // of a plugin
+	excepted      *exceptions.Entry
 }
 
 // Mutate evaluates the mutations of every matching policy of the group and returns one
@@ -70,6 +72,8 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 	}
 	defer recheck(steps, host)
 	a.annotateSkipped()
+	a.annotateExcepted()
+	a.countExcepted(host)
 	whole := r.whole.versioned
 	return a.Mutated(r.raw.UID, whole, whole.Attributes.GetObject(), changedObject(r, all))
 }
@@ -131,6 +135,8 @@ func (a *answer) mutate(ctx context.Context, s *step, host Environment) {
 		}
 	case DecisionDeny:
 		a.refuseObject(s)
+	case DecisionExcepted:
+		a.exceptBy(s.policy.name, s.policy.mutationLabel(), on.template, s.excepted)
 	}
 	if host.reports(outcome) {
 		s.report(outcome, host)
@@ -191,6 +197,9 @@ func (s *step) run(ctx context.Context, host Environment) (outcome Decision) {
 		if !result.Matches {
 			return DecisionSkip
 		}
+	}
+	if s.exceptMutation(ctx, host) {
+		return DecisionExcepted
 	}
 	if s.policy.plugin != nil {
 		outcome, s.err = s.admit(ctx, host)

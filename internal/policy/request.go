@@ -36,6 +36,8 @@ type request struct {
 	namespaceKnown bool
 	namespaceValue *uncounted.Namespace // nil before a batch reads it
 
+	conditionsCost int64 // of the conditions of exceptions
+
 	stored *StoredObject // nil for a request to an API server
 	large  bool          // too large to be kept after the response
 }

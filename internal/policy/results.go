@@ -25,12 +25,14 @@ const (
 // answer collects the decisions of the policies of one call.
 type answer struct {
 	response.Builder
-	skipped []string // policies
+	skipped  []string // policies
+	excepted []excepted
 }
 
 // validated returns the response of the validating phase.
 func (a *answer) validated(r *request) *admissionv1.AdmissionResponse {
 	a.annotateSkipped()
+	a.annotateExcepted()
 	return a.Validated(r.raw.UID, r.whole.versioned)
 }
 
@@ -83,9 +85,13 @@ func (a *answer) applyDecisions(p *Compiled, r result, into response.Annotations
 	for i, d := range r.decisions {
 		switch d.Action {
 		case validating.ActionAdmit:
-			if label := r.validation(i).ratcheted; label != "" {
+			switch v := r.validation(i); {
+			case v.ratcheted != "":
 				acted |= ratcheting
-				a.applyRatchet(r, label, d, into)
+				a.applyRatchet(r, v.ratcheted, d, into)
+			case v.excepted != nil:
+				acted |= excepting
+				a.exceptBy(p.name, p.label(i, v.name), r.template, v.excepted)
 			}
 		case validating.ActionDeny:
 			acted |= a.applyActions(p, r, i, d)
@@ -190,6 +196,7 @@ const (
 	warning
 	auditing
 	ratcheting
+	excepting
 )
 
 func (a actions) decision() Decision {
@@ -202,6 +209,8 @@ func (a actions) decision() Decision {
 		return DecisionAudit
 	case a&ratcheting != 0:
 		return DecisionRatchet
+	case a&excepting != 0:
+		return DecisionExcepted
 	default:
 		return DecisionAllow
 	}

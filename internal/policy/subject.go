@@ -48,6 +48,9 @@ type subject struct {
 	shared *uncounted.Batch
 	values *uncounted.Evaluation
 
+	mutating bool        // the object is the current one of the mutating phase
+	compared *comparison // with exceptions; nil before the first one
+
 	decided map[*Compiled]validating.ValidateResult // by a batch
 	later   map[*Compiled]*laterPolicy              // that a batch evaluates when their bindings are known
 }

@@ -20,6 +20,7 @@ import (
 type Trace struct {
 	Expression func(Evaluated)
 	Invocation func(Invoked)
+	Exception  func(TriedException)
 }
 
 // Evaluated is one evaluation of one expression.
@@ -55,6 +56,8 @@ type Invoked struct {
 	Changed bool
 	// Skipped reports whether a match condition was false.
 	Skipped bool
+	// Excepted is the exception that leaves out a mutation; empty without one.
+	Excepted string
 	// Err is the reason why there is no result.
 	Err error
 }
@@ -70,6 +73,8 @@ type TracedDecision struct {
 	// Ratcheted reports that the validation is false for the stored object too, and
 	// therefore does not deny.
 	Ratcheted bool
+	// Excepted is the exception that lets a false validation pass; empty without one.
+	Excepted string
 }
 
 type traceKey struct{}
@@ -146,7 +151,7 @@ func (c *Compiled) traceResults(ctx context.Context, results []result) {
 		for j, d := range r.decisions {
 			denied := d.Action != validating.ActionAdmit
 			v := r.validation(j)
-			out.Decisions = append(out.Decisions, TracedDecision{Denied: denied, Failed: isError(d), Validation: v.name, Ratcheted: v.ratcheted != "", Message: d.Message, Reason: d.Reason, Code: r.code(j)})
+			out.Decisions = append(out.Decisions, TracedDecision{Denied: denied, Failed: isError(d), Validation: v.name, Ratcheted: v.ratcheted != "", Excepted: v.exception(), Message: d.Message, Reason: d.Reason, Code: r.code(j)})
 		}
 		for _, a := range r.annotations {
 			if a.Action == validating.AuditAnnotationActionError {
@@ -171,6 +176,9 @@ func (s *step) traceStep(ctx context.Context, outcome Decision) {
 	}
 	out := Invoked{Policy: s.policy.name, Binding: s.binding.name, Param: s.param, Mutating: true, Template: s.on.template, Err: s.err,
 		Changed: outcome == DecisionMutate, Skipped: outcome == DecisionSkip}
+	if s.excepted != nil {
+		out.Excepted = s.excepted.String()
+	}
 	for _, r := range s.refusals {
 		out.Decisions = append(out.Decisions, TracedDecision{Denied: true, Message: r.Message, Reason: r.Reason, Code: r.Code})
 	}

@@ -22,7 +22,7 @@ func TestTrace(t *testing.T) {
 			spec: "matchConditions: [{name: c, expression: 'true'}]\nvariables: [{name: team, expression: 'object.metadata.labels.team'}]\nvalidations: [{expression: 'variables.team == \"x\"', messageExpression: '\"not \" + variables.team'}]\nauditAnnotations: [{key: k, valueExpression: '\"v\"'}]",
 			wantExpressions: []string{"spec.matchConditions[0].expression = true", "spec.variables[0].expression = shop", "spec.validations[0].expression = false",
 				"spec.variables[0].expression = shop", "spec.validations[0].messageExpression = not shop", "spec.auditAnnotations[0].valueExpression = v"},
-			wantInvocations: []string{" skipped false, [{true false not shop Invalid 0  false}] map[k:v]"},
+			wantInvocations: []string{" skipped false, [{true false not shop Invalid 0  false }] map[k:v]"},
 		},
 		"a condition that is false": {
 			spec:            "matchConditions: [{name: c, expression: 'false'}]\nvalidations: [{expression: 'false'}]",
@@ -31,17 +31,17 @@ func TestTrace(t *testing.T) {
 		"an error": {
 			spec:            "validations: [{expression: 'object.nothing == 1'}]",
 			wantExpressions: []string{"spec.validations[0].expression: no such key: nothing"},
-			wantInvocations: []string{" skipped false, [{true true expression 'object.nothing == 1' resulted in error: no such key: nothing  0  false}] map[]"},
+			wantInvocations: []string{" skipped false, [{true true expression 'object.nothing == 1' resulted in error: no such key: nothing  0  false }] map[]"},
 		},
 		"bindings": {
 			spec:            "validations: [{expression: 'false', message: m}]\nbindings: [{name: a}, {name: b, validationActions: [Audit]}]",
 			wantExpressions: []string{"spec.validations[0].expression = false"},
-			wantInvocations: []string{"a skipped false, [{true false m Invalid 0  false}] map[]", "b skipped false, [{true false m Invalid 0  false}] map[]"},
+			wantInvocations: []string{"a skipped false, [{true false m Invalid 0  false }] map[]", "b skipped false, [{true false m Invalid 0  false }] map[]"},
 		},
 		"too much cost": {
 			spec:            "validations: [{expression: '" + expensive + "'}]",
 			wantExpressions: []string{"spec.validations[0].expression: operation cancelled: actual cost limit exceeded"},
-			wantInvocations: []string{" skipped false, [{true true expression '" + expensive + "' resulted in error: operation cancelled: actual cost limit exceeded  0  false}] map[]"},
+			wantInvocations: []string{" skipped false, [{true true expression '" + expensive + "' resulted in error: operation cancelled: actual cost limit exceeded  0  false }] map[]"},
 		},
 	}
 	for name, tt := range tests {

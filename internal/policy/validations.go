@@ -16,6 +16,7 @@ import (
 
 	"github.com/ostiary/ostiary/internal/accessreview"
 	"github.com/ostiary/ostiary/internal/celengine"
+	"github.com/ostiary/ostiary/internal/exceptions"
 )
 
 // validations are the names of the validations of a policy, and which of them ratchet.
@@ -124,9 +125,21 @@ func (v *validations) ofBatch(decided validating.ValidateResult) pluginResult {
 type validationResult struct {
 	name      string // empty without a name
 	ratcheted string // the label of a validation that fails and lets the request pass
+	// The exception that lets the request pass; nil without one. Another one can be for the Pods
+	// of a template.
+	excepted     *exceptions.Entry
+	podsExcepted bool
 }
 
 func (r validationResult) ratchets() bool { return r.ratcheted != "" }
+
+// exception names the exception that lets the request pass; "" without one.
+func (r validationResult) exception() string {
+	if r.excepted == nil {
+		return ""
+	}
+	return r.excepted.String()
+}
 
 // reportFailures reports the named validations that are false, each once.
 func (c *Compiled) reportFailures(results []result, host Environment) {

@@ -10,25 +10,30 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
+	"github.com/ostiary/ostiary/internal/exceptions"
 	"github.com/ostiary/ostiary/internal/response"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 // Violation is a validation that is false, or an error of an evaluation.
 type Violation struct {
-	// Decision is DecisionDeny, DecisionWarn, DecisionAudit, DecisionRatchet or DecisionError.
+	// Decision is DecisionDeny, DecisionWarn, DecisionAudit, DecisionRatchet, DecisionExcepted or
+	// DecisionError.
 	Decision Decision
 	// Message is text of the policy or of Ostiary. It holds values of objects only if Environment.ReportsValues permits
 	// them. The text for the client of the request is in the response.
 	Message string
 	// Binding, Validation and Template, the path of the pod template, are empty without one.
 	Binding, Validation, Template string
+	// Exception is what DecisionExcepted is due to; nil for another decision.
+	Exception *exceptions.Entry
 }
 
-// ViolationReport is a request that a policy denied, warned about or audited, or that it could not evaluate.
+// ViolationReport is a request that a policy denied, warned about or audited, that passed because of an exception, or
+// that it could not evaluate.
 type ViolationReport struct {
 	Policy string
-	// Decision is DecisionDeny, DecisionWarn, DecisionAudit or DecisionError.
+	// Decision is DecisionDeny, DecisionWarn, DecisionAudit, DecisionExcepted or DecisionError.
 	Decision Decision
 	// Request holds the memory of the objects: a receiver must not keep it, nor Violations.
 	Request *admissionv1.AdmissionRequest
@@ -42,7 +47,7 @@ func (h Environment) reports(d Decision) bool {
 		return false
 	}
 	switch d {
-	case DecisionError, DecisionDeny, DecisionWarn, DecisionAudit:
+	case DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionExcepted:
 		return true
 	}
 	return false
@@ -69,6 +74,11 @@ func (s *step) report(decision Decision, host Environment) {
 		}
 		if s.err != nil {
 			return []Violation{violation(s.policy.errorText(s.err, values))}
+		}
+		if s.excepted != nil {
+			v := violation("an exception leaves out the mutations")
+			v.Exception = s.excepted
+			return []Violation{v}
 		}
 		for i := range s.refusals {
 			text := s.refusals[i].Message
@@ -111,6 +121,9 @@ func (c *Compiled) violations(on *subject, results []result, host Environment) (
 				report(r.denied(), c.denialText(on, j, d.Message, values), v.name)
 			case v.ratcheted != "":
 				report(DecisionRatchet, c.denialText(on, j, d.Message, values), v.name)
+			case v.excepted != nil:
+				report(DecisionExcepted, c.denialText(on, j, d.Message, values), v.name)
+				out[len(out)-1].Exception = v.excepted
 			}
 		}
 		for j, x := range r.annotations {
