@@ -239,11 +239,13 @@ generate: $(CONTROLLER_GEN) ## Generate deep copies of the API types
 	@$(CONTROLLER_GEN) object paths=./api/...
 
 .PHONY: manifests
-manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition and its reference
-	@echo "Generating the CustomResourceDefinition and its reference"
+manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinitions and their reference
+	@echo "Generating the CustomResourceDefinitions and their reference"
 	@$(CONTROLLER_GEN) crd paths=./api/... output:crd:dir=config/crd/bases
 	@go run ./hack/crdlimits config/crd/bases/*.yaml
 	@go run ./hack/docs definition config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml docs/reference/webhookpolicy.md
+	@go run ./hack/docs definition config/crd/bases/admission.ostiary.dev_webhookpolicyexceptions.yaml docs/reference/webhookpolicyexception.md
+	@go run ./hack/docs definition config/crd/bases/admission.ostiary.dev_clusterwebhookpolicyexceptions.yaml docs/reference/clusterwebhookpolicyexception.md
 	@go run ./hack/docs schema config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml docs/reference/webhookpolicy.schema.json
 	@go run ./hack/docs flags docs/reference/flags.md
 	@go run ./hack/docs metrics docs/reference/metrics.md

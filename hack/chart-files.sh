@@ -7,8 +7,9 @@ cd "$(dirname "$0")/.."
 to=charts/ostiary/files
 rm -rf "$to"
 mkdir -p "$to"
-cp config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml "$to/crd.yaml"
-cp config/rbac/*_role.yaml config/rbac/role.yaml config/rbac/user_roles.yaml config/rbac/service_account.yaml config/rbac/author_policy.yaml "$to"
+cat config/crd/bases/*.yaml > "$to/crd.yaml"
+cp config/rbac/*_role.yaml config/rbac/role.yaml config/rbac/user_roles.yaml config/rbac/service_account.yaml config/rbac/author_policy.yaml \
+	config/rbac/exception_policy.yaml "$to"
 cp config/components/certmanager/role.yaml "$to/certmanager_role.yaml"
 cp config/components/reports/reports.yaml config/components/reports/cluster_reports.yaml "$to"
 cp config/components/reports/role.yaml "$to/reports_role.yaml"

@@ -147,18 +147,30 @@ func TestIncomplete(t *testing.T) {
 	}
 }
 
-// The definition that is checked in is complete and as this program writes it.
-func TestCheckedInDefinition(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join("..", "..", "config", "crd", "bases", "admission.ostiary.dev_webhookpolicies.yaml"))
-	if err != nil {
-		t.Fatal(err)
+// The definitions that are checked in are complete and as this program writes them.
+func TestCheckedInDefinitions(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "config", "crd", "bases", "*.yaml"))
+	if err != nil || len(files) != len(tables()) {
+		t.Fatalf("found %v, %v; want a definition of each of %d kinds", files, err, len(tables()))
 	}
-	out, err := amendCRD(raw, nil)
-	if err != nil {
-		t.Fatal(err)
+	unamended := map[string][]amendment{}
+	for kind := range tables() {
+		unamended[kind] = nil
 	}
-	if diff := cmp.Diff(string(raw), string(out)); diff != "" {
-		t.Errorf("the file is not as this program writes it (-file +written):\n%s", diff)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := amendCRD(raw, unamended)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(raw), string(out)); diff != "" {
+				t.Errorf("the file is not as this program writes it (-file +written):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -178,8 +190,12 @@ spec:
       openAPIV3Schema:
         type: object
         description: ` + strings.Repeat("x", maxCRDBytes)
-	_, err := amendCRD([]byte(crd), nil)
+	_, err := amendCRD([]byte(crd), map[string][]amendment{"K": nil})
 	if err == nil || !strings.Contains(err.Error(), "at most 200000 are allowed: shorten descriptions") {
 		t.Errorf("got %v, want it refused for its size", err)
+	}
+	_, err = amendCRD([]byte(crd), tables())
+	if err == nil || err.Error() != `there is no table for the kind "K": add one in tables` {
+		t.Errorf("got %v, want a kind without a table refused", err)
 	}
 }

@@ -1,7 +1,7 @@
 // Command crdlimits amends the CustomResourceDefinitions that controller-gen
-// wrote. WebhookPolicy reuses Kubernetes' own types, and markers cannot reach
-// the fields inside them; this step adds their limits, rules and descriptions
-// from one table, and fails where a string, list or map is left without a limit.
+// wrote. They reuse Kubernetes' own types, and markers cannot reach the fields
+// inside them; this step adds their limits, rules and descriptions from one table
+// for each kind, and fails where a string, list or map is left without a limit.
 //
 //	crdlimits FILE...
 package main
@@ -44,18 +44,22 @@ func amendFile(file string) error {
 	if err != nil {
 		return err
 	}
-	out, err := amendCRD(in, webhookPolicyTable())
+	out, err := amendCRD(in, tables())
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(file, out, 0o644)
 }
 
-// amendCRD applies the table to every version of a definition in YAML.
-func amendCRD(in []byte, table []amendment) ([]byte, error) {
+// amendCRD applies the table of its kind to every version of a definition in YAML.
+func amendCRD(in []byte, byKind map[string][]amendment) ([]byte, error) {
 	var crd apiextensionsv1.CustomResourceDefinition
 	if err := yaml.UnmarshalStrict(in, &crd); err != nil {
 		return nil, err
+	}
+	table, found := byKind[crd.Spec.Names.Kind]
+	if !found {
+		return nil, fmt.Errorf("there is no table for the kind %q: add one in tables", crd.Spec.Names.Kind)
 	}
 	for _, v := range crd.Spec.Versions {
 		if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {

@@ -25,6 +25,7 @@ func excludedByBackend(spec *v1alpha1.WebhookPolicySpec) []exclusion {
 		{"variables", ": the API server evaluates the matchConditions of a backend, without variables", len(spec.Variables) > 0},
 		{"podTemplates", ": a backend gets whole objects; name the workloads in matchConstraints", spec.PodTemplates != nil},
 		{"plugin", oneOr, spec.Plugin != nil},
+		{"exceptions", ": only the backend decides; select its requests in matchConstraints", spec.Exceptions != nil},
 	}
 }
 

@@ -65,6 +65,8 @@ func refusedBackends() map[string]refusedCase {
 			[]string{"spec.auditAnnotations: Forbidden: remove auditAnnotations, or backend: a policy has one or the other"}},
 		"a backend with bindings": {backendWith("") + "\nbindings: [{name: b}]",
 			[]string{"spec.bindings: Forbidden: remove bindings: only the backend decides; select its requests in matchConstraints"}},
+		"a backend with exceptions": {backendWith("") + "\nexceptions: {}",
+			[]string{"spec.exceptions: Forbidden: remove exceptions: only the backend decides; select its requests in matchConstraints"}},
 		"a backend with a paramKind": {backendWith("") + "\nparamKind: {apiVersion: v1, kind: ConfigMap}",
 			[]string{"spec.paramKind: Forbidden: remove paramKind: a backend gets no params"}},
 		"a backend with variables": {backendWith("") + "\nvariables: [{name: a, expression: 'true'}]",

@@ -79,6 +79,8 @@ func testAccepted(t *testing.T, policies dynamic.ResourceInterface) {
 func acceptedPolicies() map[string]string {
 	return map[string]string{
 		"nothing but what is required": "",
+		"exceptions":                   "exceptions: {}",
+		"exceptions of a month":        "exceptions: {maxDurationSeconds: 2592000}",
 		"as many bindings as allowed":  "bindings:" + repeat(100, "{name: b%d, validationActions: [Deny, Audit]}"),
 		"as many validations, with the longest expression": "validations:" +
 			repeat(100, `{expression: "`+long(16384)+`", message: "`+long(1024)+`", reason: Forbidden}`),
@@ -179,7 +181,7 @@ func onlyDefined() map[string][]string {
 			"mutations of DELETE",
 		},
 		"the rule is as old as the field, so no stored policy breaks it": {
-			"Deny and Warn", "a CA from a Secret without a key", "a CA from a key with a slash", "a CA from both",
+			"Deny and Warn", "exceptions of no time", "exceptions of a century", "a CA from a Secret without a key", "a CA from a key with a slash", "a CA from both",
 			"a CA from neither", "a backend for v2", "a backend of an unknown type", "a backend with side effects",
 			"a backend without a type", "a backend without versions", "a bundle that is not PEM",
 			"a bundle with a private key", "a bundle with a private key alone", "a certificate for a url",
@@ -526,6 +528,13 @@ func refusedPolicies() map[string]refusedCase {
 			[]string{"spec.timeoutSeconds: Invalid value: 0: spec.timeoutSeconds in body should be greater than or equal to 1"}},
 		"timeout 31": {"timeoutSeconds: 31",
 			[]string{"spec.timeoutSeconds: Invalid value: 31: spec.timeoutSeconds in body should be less than or equal to 30"}},
+		"exceptions of no time": {"exceptions: {maxDurationSeconds: 0}", []string{
+			"spec.exceptions.maxDurationSeconds: Invalid value: 0: spec.exceptions.maxDurationSeconds in body should be greater than or equal to 1",
+		}},
+		"exceptions of a century": {"exceptions: {maxDurationSeconds: 3153600000}", []string{
+			"spec.exceptions.maxDurationSeconds: Invalid value: 3153600000: spec.exceptions.maxDurationSeconds in body should be " +
+				"less than or equal to 315360000",
+		}},
 		"timeout as a string": {"timeoutSeconds: 5s",
 			[]string{"spec.timeoutSeconds: Invalid value: \"string\": spec.timeoutSeconds in body must be of type integer: \"string\""}},
 		"unknown reason": {"validations: [{expression: 'true', reason: NotAllowed}]",

@@ -44,6 +44,8 @@ func TestCRD(t *testing.T) {
 	t.Run("is explained", func(t *testing.T) { testExplain(t, cp) })
 	t.Run("grants what users need and no more", func(t *testing.T) { testUserPermissions(t, cp) })
 	t.Run("limits authors of policies", func(t *testing.T) { testAuthors(t, cp) })
+	t.Run("accepts and refuses exceptions", func(t *testing.T) { testExceptions(t, cp) })
+	t.Run("limits authors of exceptions", func(t *testing.T) { testExceptionGuard(t, cp) })
 	t.Run("makes pods that the namespace admits", func(t *testing.T) { testPod(t, cp) })
 }
 

@@ -45,14 +45,16 @@ func install(t *testing.T, cp *controlplane.ControlPlane) {
 	if err != nil || stderr != "" {
 		t.Fatalf("installing: %v\n%s%s", err, stdout, stderr)
 	}
-	_, stderr, err = kubectl(t, cp, "wait", "--for=condition=Established", "--timeout=60s", "crd/webhookpolicies.admission.ostiary.dev")
-	if err != nil {
-		t.Fatalf("waiting for the CRD: %v\n%s", err, stderr)
-	}
-	status, stderr, err := kubectl(t, cp, "get", "crd/webhookpolicies.admission.ostiary.dev", "-o",
-		`jsonpath={.status.conditions[?(@.type=="NonStructuralSchema")]}`)
-	if err != nil || status != "" {
-		t.Errorf("the schema is not structural: %s %s %v", status, stderr, err)
+	for _, resource := range []string{"webhookpolicies", "webhookpolicyexceptions", "clusterwebhookpolicyexceptions"} {
+		crd := "crd/" + resource + ".admission.ostiary.dev"
+		_, stderr, err = kubectl(t, cp, "wait", "--for=condition=Established", "--timeout=60s", crd)
+		if err != nil {
+			t.Fatalf("waiting for the CRD: %v\n%s", err, stderr)
+		}
+		status, stderr, err := kubectl(t, cp, "get", crd, "-o", `jsonpath={.status.conditions[?(@.type=="NonStructuralSchema")]}`)
+		if err != nil || status != "" {
+			t.Errorf("the schema of %s is not structural: %s %s %v", resource, status, stderr, err)
+		}
 	}
 }
 
@@ -81,6 +83,10 @@ func testExplain(t *testing.T, cp *controlplane.ControlPlane) {
 		"whp.spec.order":                          "lower",
 		"whp.status.typeChecking":                 "expressionWarnings hold the problems of single expressions.",
 		"whp.status.webhooks":                     "configuration is the name of the configuration object.",
+		"whp.spec.exceptions":                     "maxDurationSeconds limits how long an exception lasts",
+		"whpe.spec":                               `"*" stands for all`,
+		"whpe.spec.match.objectSelector":          "matchLabels are labels that must all be present",
+		"cwhpe.spec.condition":                    "On DELETE, object is null.",
 	} {
 		t.Run(path, func(t *testing.T) {
 			// The API server publishes the schema a moment after it serves the kind.
@@ -119,6 +125,12 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"list", ours, "webhookpolicies", "", "", ""},
 		{"watch", ours, "webhookpolicies", "", "", ""},
 		{"patch", ours, "webhookpolicies", "status", "p", ""},
+		{"list", ours, "webhookpolicyexceptions", "", "", ""},
+		{"watch", ours, "clusterwebhookpolicyexceptions", "", "", ""},
+		{"patch", ours, "webhookpolicyexceptions", "status", "e", "default"},
+		{"patch", ours, "clusterwebhookpolicyexceptions", "status", "e", ""},
+		{"watch", admission, "validatingadmissionpolicies", "", "ostiary-policy-exceptions", ""},
+		{"list", admission, "validatingadmissionpolicybindings", "", "ostiary-policy-exceptions", ""},
 		{"create", admission, "validatingwebhookconfigurations", "", "", ""},
 		{"patch", admission, "validatingwebhookconfigurations", "", "any", ""},
 		{"delete", admission, "validatingwebhookconfigurations", "", "any", ""},
@@ -152,6 +164,11 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 	denied := []permission{
 		{"patch", ours, "webhookpolicies", "", "p", ""},
 		{"delete", ours, "webhookpolicies", "", "p", ""},
+		{"create", ours, "webhookpolicyexceptions", "", "", "default"},
+		{"patch", ours, "webhookpolicyexceptions", "", "e", "default"},
+		{"use", ours, "webhookpolicies", "exceptions", "p", "default"},
+		{"patch", admission, "validatingadmissionpolicies", "", "ostiary-policy-exceptions", ""},
+		{"list", admission, "validatingadmissionpolicies", "", "", ""},
 		{"update", admission, "validatingadmissionpolicies", "", "p", ""},
 		{"update", admission, "mutatingadmissionpolicies", "", "p", ""},
 		{"deletecollection", admission, "validatingwebhookconfigurations", "", "", ""},
@@ -232,7 +249,9 @@ func testAuditPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 // may do.
 func testUserPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 	const group, resource = "admission.ostiary.dev", "webhookpolicies"
-	for _, role := range []string{"webhookpolicy-viewer", "webhookpolicy-author", "webhookpolicy-admin"} {
+	for _, role := range []string{
+		"webhookpolicy-viewer", "webhookpolicy-author", "webhookpolicy-admin", "webhookpolicyexception-editor", "edit", "admin",
+	} {
 		if _, stderr, err := kubectl(t, cp, "create", "clusterrolebinding", role, "--clusterrole="+role, "--group="+role); err != nil {
 			t.Fatalf("binding %s: %v %s", role, err, stderr)
 		}
@@ -241,6 +260,13 @@ func testUserPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"get", group, resource, "", "p", ""}, {"list", group, resource, "", "", ""},
 		{"get", group, resource, "status", "p", ""},
 	}
+	readExceptions := []permission{
+		{"list", group, "webhookpolicyexceptions", "", "", ""}, {"get", group, "clusterwebhookpolicyexceptions", "status", "e", ""},
+	}
+	writeExceptions := []permission{
+		{"create", group, "webhookpolicyexceptions", "", "", "default"}, {"patch", group, "clusterwebhookpolicyexceptions", "", "e", ""},
+	}
+	useExceptions := []permission{{"use", group, resource, "exceptions", "p", "default"}}
 	write := []permission{
 		{"create", group, resource, "", "", ""}, {"patch", group, resource, "", "p", ""},
 		{"delete", group, resource, "", "p", ""},
@@ -258,11 +284,18 @@ func testUserPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		testAccess(t, cp, "writer", []string{role}, slices.Concat(breakGlass, writeStatus), false)
 		testAccess(t, cp, "writer", []string{role}, use, role == "webhookpolicy-admin")
 	}
+	testAccess(t, cp, "editor", []string{"webhookpolicyexception-editor"}, slices.Concat(readExceptions, writeExceptions), true)
+	testAccess(t, cp, "editor", []string{"webhookpolicyexception-editor"}, slices.Concat(useExceptions, write), false)
+	testAccess(t, cp, "writer", []string{"webhookpolicy-admin"}, slices.Concat(writeExceptions, useExceptions), true)
+	testAccess(t, cp, "writer", []string{"webhookpolicy-author"}, slices.Concat(writeExceptions, useExceptions), false)
+	for _, role := range []string{"edit", "admin"} {
+		testAccess(t, cp, "tenant", []string{role}, slices.Concat(writeExceptions, useExceptions), false)
+	}
 	if _, stderr, err := kubectl(t, cp, "create", "clusterrolebinding", "readers", "--clusterrole=view", "--group=readers"); err != nil {
 		t.Fatalf("binding view: %v %s", err, stderr)
 	}
-	testAccess(t, cp, "reader", []string{"readers"}, read, true)
-	testAccess(t, cp, "reader", []string{"readers"}, write, false)
+	testAccess(t, cp, "reader", []string{"readers"}, slices.Concat(read, readExceptions), true)
+	testAccess(t, cp, "reader", []string{"readers"}, slices.Concat(write, writeExceptions, useExceptions), false)
 }
 
 // testAccess asks the API server whether a user may do each of the actions. New
