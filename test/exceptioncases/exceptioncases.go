@@ -46,6 +46,7 @@ type Case struct {
 	GenerateName    bool              `json:"generateName"`
 	ChangedTemplate bool              `json:"changedTemplate"`
 	Mutating        bool              `json:"mutating"`   // it is about the mutating phase
+	OnePhase        bool              `json:"onePhase"`   // the other phase would change the result
 	BreakGlass      bool              `json:"breakGlass"` // the user may skip policies
 
 	Given *[]Exception `json:"exceptions"`
