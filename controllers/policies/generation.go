@@ -68,7 +68,8 @@ func (g *Generation) isUnderstood() bool { return len(g.Policy.UnknownFields) ==
 
 // isCompiledFrom reports whether compiling a version of the policy would give the same result.
 func (g *Generation) isCompiledFrom(p *v1alpha1.WebhookPolicy, engine policy.Engine) bool {
-	return g.isGenerationOf(p) && g.Policy.HelpURL() == p.HelpURL() && g.engine == engine
+	return g.isGenerationOf(p) && g.engine == engine &&
+		g.Policy.HelpURL() == p.HelpURL() && g.Policy.SuspendedUntil().Equal(p.SuspendedUntil())
 }
 
 // isGenerationOf reports whether a version of the policy has this generation, as it was read. An

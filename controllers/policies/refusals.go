@@ -123,7 +123,7 @@ func refusedInStatus(p *v1alpha1.WebhookPolicy) string {
 }
 
 // relevantEvents selects the events that loading depends on: a new generation, a new
-// help URL, or a status that reports or no longer reports a refusal.
+// help URL or end of a suspension, or a status that reports or no longer reports a refusal.
 func relevantEvents() predicate.Predicate {
 	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return true },
@@ -131,7 +131,8 @@ func relevantEvents() predicate.Predicate {
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, ok := e.ObjectOld.(*v1alpha1.WebhookPolicy)
 			after, alsoOK := e.ObjectNew.(*v1alpha1.WebhookPolicy)
-			return ok && alsoOK && ((refusedInStatus(before) == "") != (refusedInStatus(after) == "") || before.HelpURL() != after.HelpURL())
+			return ok && alsoOK && ((refusedInStatus(before) == "") != (refusedInStatus(after) == "") ||
+				before.HelpURL() != after.HelpURL() || !before.SuspendedUntil().Equal(after.SuspendedUntil()))
 		},
 	})
 }

@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,6 +42,8 @@ const (
 	ReasonConflict = "Conflict"
 	// ReasonEnforced means that API servers send requests to the policy.
 	ReasonEnforced = "Enforced"
+	// ReasonSuspended means that requests pass the policy until a time.
+	ReasonSuspended = "Suspended"
 	// ReasonComplete means that every matching stored object is evaluated, or that the rehearsal
 	// of a policy found nothing.
 	ReasonComplete = "Complete"
@@ -78,6 +81,7 @@ type observation struct {
 	certificateProblem string // why there is no certificate
 	missing            missingDependency
 	absentParams       string // what happens because params do not exist
+	suspended          string // until when
 	rejection          string // of the API server
 	skew               string // which replica does not know its fields
 	enforced           int64  // the generation that is registered, or will be
@@ -103,6 +107,9 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, now me
 	}
 	var o observation
 	o, status.Webhooks = gather(p, state, in)
+	if until := p.SuspendedUntil(); now.Time.Before(until) {
+		o.suspended = "suspended: requests pass the policy until " + until.UTC().Format(time.RFC3339) + "; end this with: kubectl ostiary resume " + p.Name
+	}
 	if o.heldAtIgnore {
 		status.FailurePolicy = admissionregistrationv1.Ignore
 	}
@@ -255,6 +262,10 @@ func conditions(p *v1alpha1.WebhookPolicy, o *observation, refs []v1alpha1.Webho
 		} else {
 			reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, c.Reason, c.Message
 		}
+	}
+	if o.suspended != "" && ready.Status == metav1.ConditionTrue {
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, ReasonSuspended, o.suspended
+		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, ReasonSuspended, o.suspended // it ends by itself
 	}
 	if o.absentParams != "" && ready.Status == metav1.ConditionTrue {
 		ready.Reason, ready.Message = ReasonParamsNotFound, o.absentParams

@@ -210,6 +210,24 @@ func TestConditions(t *testing.T) {
 				"Ready=True ParamsNotFound: every matching request is denied",
 			},
 		},
+		"suspended": {
+			observed: observation{loaded: true, accepted: true, planned: true, registered: true, suspended: "suspended until noon", absentParams: "no params"},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=True Registered: registered in ValidatingWebhookConfiguration ostiary-validate-g",
+				"Ready=False Suspended: suspended until noon",
+				"Reconciling=True Suspended: suspended until noon",
+			},
+		},
+		"suspended, and it does not compile": {
+			observed: observation{loaded: true, problems: "no", suspended: "suspended until noon"},
+			want: []string{
+				"Accepted=False Invalid: no",
+				"Registered=False Invalid: a policy that is not accepted is not registered",
+				"Ready=False Invalid: no",
+				"Stalled=True Invalid: change the policy: see the condition Accepted",
+			},
+		},
 		"a dependency is missing, not registered": {
 			observed: observation{loaded: true, accepted: true, planned: true, notRegistered: "x does not exist yet", missing: missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}},
 			want: []string{

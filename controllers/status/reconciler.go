@@ -124,14 +124,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if equality.Semantic.DeepEqual(p.Status, want) {
-		return requeue(want), nil
+		return r.requeue(&p, want), nil
 	}
 	if done, err := r.write(ctx, &p, want); err != nil || !done {
 		return ctrl.Result{}, err
 	}
 	r.recordEvents(&p, p.Status, want, in.missing)
 	r.recordWarnings(&p, want)
-	return requeue(want), nil
+	return r.requeue(&p, want), nil
 }
 
 // repairWait returns how long to wait for a repair before the status says that the
@@ -147,13 +147,13 @@ func (r *Reconciler) repairWait(p *v1alpha1.WebhookPolicy, want v1alpha1.Webhook
 	return since.(time.Time).Add(repairGrace).Sub(now)
 }
 
-// requeue asks for another reconcile while the status waits for replicas: no event
-// reports that a replica has ended without releasing its Lease.
-func requeue(s v1alpha1.WebhookPolicyStatus) ctrl.Result {
+// requeue asks for another reconcile while the status waits for replicas, because no event
+// reports that a replica has ended without releasing its Lease, and at the end of a suspension.
+func (r *Reconciler) requeue(p *v1alpha1.WebhookPolicy, s v1alpha1.WebhookPolicyStatus) ctrl.Result {
 	if find(s, v1alpha1.ConditionRegistered).Reason == ReasonWaitingForReplicas {
 		return ctrl.Result{RequeueAfter: retryInterval}
 	}
-	return ctrl.Result{}
+	return ctrl.Result{RequeueAfter: max(0, p.SuspendedUntil().Sub(r.Clock.Now()))}
 }
 
 // shouldReport reports whether this replica knows more about a policy than its

@@ -20,6 +20,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/policytest"
 	replay "github.com/ostiary/ostiary/internal/cli/replay/command"
 	"github.com/ostiary/ostiary/internal/cli/status"
+	"github.com/ostiary/ostiary/internal/cli/suspend"
 	"github.com/ostiary/ostiary/internal/cli/version"
 	"github.com/ostiary/ostiary/internal/cli/violations"
 )
@@ -104,6 +105,8 @@ func commands() []func(*output.Options) *cobra.Command {
 		doctor.NewCommand,
 		status.NewCommand,
 		violations.NewCommand,
+		suspend.NewCommand,
+		suspend.NewResumeCommand,
 		version.NewCommand,
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -133,14 +132,4 @@ func (a *answer) maySkip(p *Compiled, on *subject, host Environment) (may bool) 
 }
 
 // annotateSkipped adds the skipped policies to the audit annotations.
-func (a *answer) annotateSkipped() {
-	if len(a.skipped) == 0 {
-		return
-	}
-	shown := a.skipped[:min(len(a.skipped), maxSkippedNames)]
-	text := strings.Join(shown, response.Separator)
-	if more := len(a.skipped) - len(shown); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	a.SetAnnotation(auditBreakGlassKey, text)
-}
+func (a *answer) annotateSkipped() { a.annotateNames(auditBreakGlassKey, a.skipped) }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"sync/atomic"
+	"time"
 	"unique"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -49,6 +50,8 @@ const (
 	DecisionAnnotate Decision = "annotate"
 	// DecisionSkip means that a matchCondition was false.
 	DecisionSkip Decision = "skip"
+	// DecisionSuspended means that the policy is suspended.
+	DecisionSuspended Decision = "suspended"
 	// DecisionUnmatched means that no binding applies to the request: none matches it,
 	// or its params do not exist and parameterNotFoundAction is Allow.
 	DecisionUnmatched Decision = "unmatched"
@@ -61,7 +64,7 @@ const (
 func Decisions() []Decision {
 	return []Decision{
 		DecisionBreakGlass, DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionRatchet, DecisionExcepted,
-		DecisionMutate, DecisionAnnotate, DecisionSkip, DecisionUnmatched, DecisionAllow,
+		DecisionMutate, DecisionAnnotate, DecisionSkip, DecisionSuspended, DecisionUnmatched, DecisionAllow,
 	}
 }
 
@@ -89,10 +92,13 @@ type Compiled struct {
 	breakGlass    bool                 // users with the permission can skip the policy
 	permitted     *v1alpha1.Exceptions // nil for a policy without exceptions
 	conditions    exceptions.Compiler  // of them
-	reads         inputs
-	programs      []*celengine.Program // keeps shared programs alive
-	changes       atomic.Uint64
-	lastStack     atomic.Int64 // in ns since 1970; see PanicReport
+
+	suspendedUntil time.Time // zero for a policy that is not suspended
+
+	reads     inputs
+	programs  []*celengine.Program // keeps shared programs alive
+	changes   atomic.Uint64
+	lastStack atomic.Int64 // in ns since 1970; see PanicReport
 
 	rulesKey  unique.Handle[string] // equal for policies that match the same requests
 	quick     *uncounted.Policy     // nil for a policy that a batch cannot evaluate
@@ -103,20 +109,21 @@ type Compiled struct {
 func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {
 	spec := &p.Spec
 	c := &Compiled{
-		name:          p.Name,
-		uid:           p.UID,
-		generation:    p.Generation,
-		failurePolicy: spec.EffectiveFailurePolicy(),
-		rules:         matchresources.NewRules(spec.MatchConstraints),
-		rulesKey:      unique.Make(matchresources.RulesKey(spec.MatchConstraints)),
-		paramKind:     spec.ParamKind.DeepCopy(),
-		breakGlass:    spec.BreakGlass,
-		permitted:     spec.Exceptions.DeepCopy(),
-		reads:         readsOf(spec, parsed),
-		whole:         newWhole(p),
-		templates:     newTemplates(p),
-		audit:         celsyntax.AuditOf(spec, parsed),
-		ratchetRisks:  celsyntax.RatchetRisks(spec, parsed),
+		name:           p.Name,
+		uid:            p.UID,
+		generation:     p.Generation,
+		failurePolicy:  spec.EffectiveFailurePolicy(),
+		rules:          matchresources.NewRules(spec.MatchConstraints),
+		rulesKey:       unique.Make(matchresources.RulesKey(spec.MatchConstraints)),
+		paramKind:      spec.ParamKind.DeepCopy(),
+		breakGlass:     spec.BreakGlass,
+		permitted:      spec.Exceptions.DeepCopy(),
+		suspendedUntil: p.SuspendedUntil(),
+		reads:          readsOf(spec, parsed),
+		whole:          newWhole(p),
+		templates:      newTemplates(p),
+		audit:          celsyntax.AuditOf(spec, parsed),
+		ratchetRisks:   celsyntax.RatchetRisks(spec, parsed),
 	}
 	c.decidesAnew = decidesAnew(spec, c.audit, c.reads)
 	if m := spec.MatchConstraints; m != nil {

@@ -68,6 +68,10 @@ func (e *evaluation) isAlone() bool {
 
 // validate completes the evaluation of one policy and adds its results.
 func (a *answer) validate(ctx context.Context, e evaluation, host Environment) {
+	if e.policy.isSuspended(host) {
+		a.passSuspended(e.policy, e.on.raw.Operation, host)
+		return
+	}
 	decision, elapsed := DecisionAllow, e.elapsed
 	switch e.outcome {
 	case uncounted.NotMatched:

@@ -73,6 +73,7 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 	defer recheck(steps, host)
 	a.annotateSkipped()
 	a.annotateExcepted()
+	a.annotateSuspended()
 	a.countExcepted(host)
 	whole := r.whole.versioned
 	return a.Mutated(r.raw.UID, whole, whole.Attributes.GetObject(), changedObject(r, all))
@@ -99,6 +100,8 @@ func (a *answer) steps(ctx context.Context, matched []matchedTarget, host Enviro
 	var out []step
 	for _, e := range all {
 		switch {
+		case e.policy.isSuspended(host):
+			a.passSuspended(e.policy, e.on.raw.Operation, host)
 		case e.on.unreadable != nil:
 			start := host.Now()
 			decision := a.applyBreakGlass(ctx, e.policy.denyingBindings(), e.on, host)

@@ -25,14 +25,16 @@ const (
 // answer collects the decisions of the policies of one call.
 type answer struct {
 	response.Builder
-	skipped  []string // policies
-	excepted []excepted
+	skipped   []string // policies
+	suspended []string // policies
+	excepted  []excepted
 }
 
 // validated returns the response of the validating phase.
 func (a *answer) validated(r *request) *admissionv1.AdmissionResponse {
 	a.annotateSkipped()
 	a.annotateExcepted()
+	a.annotateSuspended()
 	return a.Validated(r.raw.UID, r.whole.versioned)
 }
 

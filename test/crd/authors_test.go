@@ -179,6 +179,22 @@ func testAuthorsMetadata(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	g.Expect(merge(author, `{"metadata":{"labels":{"a":"b"}}}`)).To(Succeed())
 	g.Expect(merge(policiesAs(cp, account), `{"status":{"observedGeneration":1}}`, "status")).To(Succeed())
+	const suspension = `{"metadata":{"annotations":{"admission.ostiary.dev/suspended-until":"2027-03-01T12:00:00Z"}}}`
+	const resumption = `{"metadata":{"annotations":{"admission.ostiary.dev/suspended-until":null}}}`
+	const refusal = "you may not suspend the policy p with metadata.annotations[admission.ostiary.dev/suspended-until]: " +
+		"ask an administrator for the verb suspend on webhookpolicies named p"
+	wantRefusal(t, merge(author, suspension), refusal)
+	g.Expect(merge(policiesAs(cp, "suspender"), suspension)).To(Succeed())
+	wantRefusal(t, merge(author, strings.Replace(suspension, "2027", "2028", 1)), refusal)
+	wantRefusal(t, merge(author, resumption), refusal)
+	g.Expect(merge(author, `{"metadata":{"labels":{"a":"c"}}}`)).To(Succeed())
+	wantRefusal(t, merge(policiesAs(cp, "suspender"), `{"spec":{"timeoutSeconds":3}}`), "spec.backend")
+	g.Expect(merge(policiesAs(cp, "policy-admin"), resumption)).To(Succeed())
+	born := policyWith(t, ownCommand)
+	born.SetAnnotations(map[string]string{"admission.ostiary.dev/suspended-until": "2027-03-01T12:00:00Z"})
+	born.SetName("born-suspended")
+	_, err := dryRun(t, policiesAs(cp, "mutation-author"), born)
+	wantRefusal(t, err, "you may not suspend the policy born-suspended")
 	g.Expect(author.Delete(t.Context(), "p", metav1.DeleteOptions{})).To(Succeed())
 	g.Expect(merge(author, `{"metadata":{"finalizers":null}}`)).To(Succeed())
 	g.Eventually(func() error { return merge(author, `{}`) }, timeout).Should(Satisfy(apierrors.IsNotFound))
@@ -275,11 +291,14 @@ func grantAuthors(t *testing.T, cp *controlplane.ControlPlane) {
 			Verbs:         []string{"use"},
 		}
 	}
-	bind("webhookpolicy-author", "author", "backend-author", "mutation-author", "quota-author", "team-author", "params-author")
+	bind("webhookpolicy-author", "author", "backend-author", "mutation-author", "quota-author", "team-author", "params-author", "suspender")
 	bind("webhookpolicy-admin", "policy-admin")
 	grant("backend-author", use("backend"))
 	grant("mutation-author", use("mutations"))
 	grant("quota-author", use("plugins", "ResourceQuota"))
+	grant("suspender", rbacv1.PolicyRule{
+		APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"webhookpolicies"}, ResourceNames: []string{"p"}, Verbs: []string{"suspend"},
+	})
 	grant("params-author", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"resourcequotas"}, Verbs: []string{"list"}})
 	for _, args := range [][]string{
 		{"create", "namespace", "team"},

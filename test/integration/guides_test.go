@@ -185,6 +185,9 @@ func TestRecoveryGuide(t *testing.T) {
 	newGuide(t, c).follow(t, policy)
 	await(t).Eventually(create).Should(BeEmpty())
 
+	if _, err := newGuide(t, c).run(t, "kubectl ostiary resume frozen"); err != nil {
+		t.Fatal(err)
+	}
 	c.kubectlApply(t, frozen)
 	c.awaitReady(t, "frozen")
 	await(t).Eventually(create).Should(ContainSubstring("no probes"))
