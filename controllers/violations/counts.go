@@ -61,8 +61,11 @@ type counters [4]atomic.Uint64
 // NewCounts returns counts of 0.
 func NewCounts() *Counts { return &Counts{now: time.Now} }
 
-// Add counts a violation.
+// Add counts a violation. What passes because of an exception is counted with the exception.
 func (c *Counts) Add(v policy.ViolationReport) {
+	if v.Decision == policy.DecisionExcepted {
+		return
+	}
 	c.current().of(pair{v.Policy, v.Request.Namespace})[indexOf(v.Decision)].Add(1)
 }
 

@@ -56,7 +56,9 @@ func newElector(
 		status.Canary(prober),
 		status.Certificate(rotator),
 	}
-	tasks := []func(context.Context) error{rotator.Run, objects.Types.Run, set.backends.Run, p.replicas.Sweep, prober.Run}
+	tasks := []func(context.Context) error{
+		rotator.Run, objects.Types.Run, set.backends.Run, p.replicas.Sweep, prober.Run, newExceptionStatus(p, set, objects).Run,
+	}
 	if p.options.Audit.Interval > 0 {
 		scanner, err := newScanner(p, set, objects)
 		if err != nil {

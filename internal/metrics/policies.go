@@ -53,7 +53,7 @@ type validation struct{ policy, name string }
 // request.
 type series struct {
 	duration prometheus.Observer
-	requests [5][11]atomic.Pointer[prometheus.Counter] // by operation and decision; created on first use
+	requests [5][12]atomic.Pointer[prometheus.Counter] // by operation and decision; created on first use
 }
 
 // NewPolicies creates the metrics and registers them.
@@ -61,7 +61,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 	p := &Policies{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_requests_total",
-			Help: "Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, ratchet (a validation is false, also for the stored object), mutate, annotate (it wrote to the audit log), skip (a matchCondition was false), unmatched (no binding applies), breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).",
+			Help: "Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, ratchet (a validation is false, also for the stored object), excepted (it passed, or was not changed, because of an exception), mutate, annotate (it wrote to the audit log), skip (a matchCondition was false), unmatched (no binding applies), breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).",
 		}, []string{"policy", "operation", "decision"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ostiary_policy_evaluation_duration_seconds",
@@ -278,7 +278,9 @@ func decisionIndex(d policy.Decision) int {
 		return 8
 	case policy.DecisionRatchet:
 		return 9
-	default:
+	case policy.DecisionExcepted:
 		return 10
+	default:
+		return 11
 	}
 }
