@@ -47,6 +47,12 @@ type AuditStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Errors int64 `json:"errors,omitempty"`
 
+	// excepted is the number of objects that pass only because of an exception. They are not
+	// among the violations.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Excepted int64 `json:"excepted,omitempty"`
+
 	// objects is the number of evaluated objects: those that the policy matches.
 	// +optional
 	// +kubebuilder:validation:Minimum=0

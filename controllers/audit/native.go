@@ -126,7 +126,7 @@ func (n *nativePolicies) plan(p *planner) {
 			continue
 		}
 		p.add(target{
-			name: results.NativePrefix + name, policy: k.policy, version: versionOfTarget(k.compiled, n.params, k.policy), host: &n.host,
+			name: results.NativePrefix + name, policy: k.policy, version: versionOfTarget(k.compiled, n.params, 0, k.policy), host: &n.host,
 		})
 	}
 }

@@ -89,10 +89,13 @@ func unreadParams(from Params, spec *v1alpha1.WebhookPolicySpec) string {
 	return ""
 }
 
-func versionOfTarget(compiled *policy.Compiled, from Params, p *v1alpha1.WebhookPolicy) results.Version {
+func versionOfTarget(compiled *policy.Compiled, from Params, exceptions uint64, p *v1alpha1.WebhookPolicy) results.Version {
 	v := results.Version{Subject: results.SubjectOf(p), Compiled: compiled}
 	if p.Spec.ReadsParams() {
 		v.Params = from.Version(p.Spec.ParamKind, p.Spec.ParamRefs()...)
+	}
+	if p.Spec.Exceptions != nil {
+		v.Exceptions = exceptions
 	}
 	return v
 }

@@ -57,6 +57,14 @@ type Params interface {
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
+// Exceptions find what exceptions have an effect.
+type Exceptions interface {
+	// Versions returns for each policy with exceptions a number that differs if others have an
+	// effect at a time.
+	Versions(now time.Time) map[string]uint64
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
 // Resources finds the resources of the API server.
 type Resources interface {
 	Served() audit.Served
@@ -72,6 +80,8 @@ type Options struct {
 	Store     *policies.Store
 	Params    Params
 	Resources Resources
+	// Exceptions are those of the environment of the Store; nil without any.
+	Exceptions Exceptions
 	// Requests returns the violations by requests to all replicas.
 	Requests func(context.Context) ([]violations.Finding, error)
 	// Native evaluates native policies, too; nil is allowed.
@@ -160,7 +170,7 @@ func New(o Options) (*Scanner, error) {
 	s.reader = objects.Reader{Client: client, Wait: s.budget.request}
 	s.exempt = guard.ExemptNamespaces(o.ExemptNamespaces)
 	s.host = o.Store.Host
-	s.host.Observe, s.host.Failed, s.host.Recheck, s.host.BreakGlass = nil, nil, nil, false
+	s.host.Observe, s.host.Failed, s.host.Excepted, s.host.Recheck, s.host.BreakGlass = nil, nil, nil, nil, false
 	return s, nil
 }
 
@@ -179,6 +189,9 @@ func (s *Scanner) Run(ctx context.Context) error {
 		s.nativePolicies = newNativePolicies(ctx, s.options.Native, s.client, s.host)
 	}
 	sources := []func(context.Context) <-chan struct{}{s.options.Store.Subscribe, s.options.Params.Subscribe, s.options.Resources.Subscribe}
+	if s.options.Exceptions != nil {
+		sources = append(sources, s.options.Exceptions.Subscribe)
+	}
 	changes := events.Merge(ctx, append(sources, s.nativePolicies.subscriptions()...)...)
 	published := make(chan struct{})
 	go func() {
@@ -283,6 +296,7 @@ func (s *Scanner) plan() (resources plan, problems map[string]results.Problem, i
 	if state == nil || p.api == nil || !s.nativePolicies.ready() {
 		return nil, nil, false
 	}
+	exceptions := s.exceptionVersions()
 	for _, e := range state.Entries {
 		of, compiled := e.Effective()
 		if !e.Accepted() || !e.Planned() {
@@ -292,10 +306,19 @@ func (s *Scanner) plan() (resources plan, problems map[string]results.Problem, i
 			p.exclude(of.Name, of, why)
 			continue
 		}
-		p.add(target{name: of.Name, policy: of, version: versionOfTarget(compiled, s.options.Params, of), exempt: s.exempt, host: &s.host})
+		p.add(target{name: of.Name, policy: of, version: versionOfTarget(compiled, s.options.Params, exceptions[of.Name], of), exempt: s.exempt, host: &s.host})
 	}
 	s.nativePolicies.plan(p)
 	return p.resources, p.problems, true
+}
+
+// exceptionVersions returns the versions of the exceptions that have an effect now. An end changes
+// them without a change of an object, and the next plan finds it.
+func (s *Scanner) exceptionVersions() map[string]uint64 {
+	if s.options.Exceptions == nil {
+		return nil
+	}
+	return s.options.Exceptions.Versions(time.Now())
 }
 
 // stopWatches ends the watches of resources that are no longer audited; all

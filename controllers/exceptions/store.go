@@ -122,6 +122,15 @@ func (s *Store) For(policy, namespace string) []*exceptions.Entry {
 	return s.index.Load().For(policy, namespace)
 }
 
+// Versions returns for each policy with exceptions a number that differs if others have an effect at
+// a time.
+func (s *Store) Versions(now time.Time) map[string]uint64 {
+	if !s.inEffect() {
+		return nil
+	}
+	return s.index.Load().Versions(now)
+}
+
 // inEffect reports whether exceptions are guarded, and as the API server has them.
 func (s *Store) inEffect() bool {
 	return s.guarded() && !slices.ContainsFunc(s.collections, func(c *collection) bool { return !c.synced.Load() || !c.isCurrent() })

@@ -64,6 +64,7 @@ type detail struct {
 	Binding    string          `json:"binding,omitempty"`
 	Validation string          `json:"validation,omitempty"`
 	Template   string          `json:"template,omitempty"`
+	Exception  string          `json:"exception,omitempty"`
 	Message    string          `json:"message"`
 }
 
@@ -86,12 +87,16 @@ func newRecord(v policy.ViolationReport, now time.Time) *record {
 	r.Owner = controllerOf(raw)
 	left := maxDetailBytes
 	for _, d := range v.Violations() {
-		size := min(len(d.Message), maxMessage) + len(d.Binding) + len(d.Validation) + len(d.Template)
+		exception := ""
+		if d.Exception != nil {
+			exception = d.Exception.String()
+		}
+		size := min(len(d.Message), maxMessage) + len(d.Binding) + len(d.Validation) + len(d.Template) + len(exception)
 		if left -= size; left < 0 || len(r.Violations) == maxDetails {
 			r.Omitted++
 			continue
 		}
-		r.Violations = append(r.Violations, detail{d.Decision, d.Binding, d.Validation, d.Template, text(d.Message, maxMessage)})
+		r.Violations = append(r.Violations, detail{d.Decision, d.Binding, d.Validation, d.Template, exception, text(d.Message, maxMessage)})
 	}
 	return r
 }

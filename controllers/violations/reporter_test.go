@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/exceptions"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -71,6 +73,28 @@ func TestLine(t *testing.T) {
 		`"violations":[{"decision":"deny","binding":"b","validation":"v","message":"use <registry> & \"tag\""}]}` + "\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("line (-want +got):\n%s", diff)
+	}
+}
+
+// TestExceptedLine: what an exception lets pass has a line, and neither counts nor has an Event.
+func TestExceptedLine(t *testing.T) {
+	x := &v1alpha1.WebhookPolicyException{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "x"}}
+	v := deniedPod(nil, policy.Violation{
+		Validation: "v", Decision: policy.DecisionExcepted, Message: "m", Exception: exceptions.NewEntry(x),
+	})
+	v.Decision = policy.DecisionExcepted
+	const want = `"violations":[{"decision":"excepted","validation":"v","exception":"team-a/x","message":"m"}]`
+	if got := logged(t, v); !strings.Contains(got, want) || !strings.Contains(got, `"policy":"p","decision":"excepted"`) {
+		t.Errorf("the line is %s, want %s", got, want)
+	}
+	counts := NewCounts()
+	if counts.Add(v); counts.Encode() != "" {
+		t.Errorf("the counts are %s, want none", counts.Encode())
+	}
+	sink := &eventSink{}
+	sink.add(newRecord(v, time.Now()), time.Now()) // it has no recorder
+	if sink.total != 0 {
+		t.Errorf("%d Events, want none", sink.total)
 	}
 }
 

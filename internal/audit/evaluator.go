@@ -4,6 +4,7 @@ package audit
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -79,8 +80,11 @@ type Result struct {
 	Workload string
 }
 
-// IsFinding reports whether the object fails a validation, or its evaluation ends with an error.
-func (r Result) IsFinding() bool { return len(r.Violations) > 0 }
+// IsFinding reports whether the object fails a validation from which it is not excepted, or its
+// evaluation ends with an error.
+func (r Result) IsFinding() bool {
+	return slices.ContainsFunc(r.Violations, func(v policy.Violation) bool { return v.Exception == nil })
+}
 
 // Evaluator evaluates one policy on stored objects, as admission evaluates an update that
 // changes nothing by an anonymous user, and then the creation of such an object. It is

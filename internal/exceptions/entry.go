@@ -5,6 +5,7 @@ package exceptions
 
 import (
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -48,7 +49,8 @@ type Entry struct {
 	validations []string
 	all         bool // validations has "*"
 	matches     []match
-	invalid     error // a selector, without which the exception has no effect
+	invalid     error  // a selector, without which the exception has no effect
+	hash        uint64 // differs between two exceptions of the same name
 	program     atomic.Pointer[compiledCondition]
 }
 
@@ -83,6 +85,9 @@ func NewEntry(x v1alpha1.Exception) *Entry {
 		all:         slices.Contains(spec.Validations, v1alpha1.AllValidations),
 		matches:     make([]match, len(spec.Match)),
 	}
+	hash := fnv.New64a()
+	_, _ = fmt.Fprintf(hash, "%s %d %d", e.Key, e.Generation, e.Created.UnixNano()) // never fails
+	e.hash = hash.Sum64()
 	if spec.ExpirationTime != nil {
 		e.ends, e.Expires = true, spec.ExpirationTime.Time
 	}

@@ -305,3 +305,40 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// TestVersions shows that the version of a policy changes with the exceptions that have an effect.
+func TestVersions(t *testing.T) {
+	ending := exceptions.NewEntry(exception("shop", "ending", func(s *v1alpha1.WebhookPolicyExceptionSpec) {
+		s.ExpirationTime = new(metav1.NewTime(noon.Add(time.Second)))
+	}))
+	changed := exception("shop", "ending", func(s *v1alpha1.WebhookPolicyExceptionSpec) {
+		s.ExpirationTime = new(metav1.NewTime(noon.Add(time.Second)))
+	})
+	changed.Generation++
+	lasting := exceptions.NewEntry(exception("bank", "lasting"))
+	var none *exceptions.Index
+	both := none.With(ending).With(lasting)
+	got := []map[string]uint64{
+		none.Versions(noon), both.Versions(noon), none.With(lasting).With(ending).Versions(noon), both.Versions(noon.Add(time.Second)),
+		none.With(lasting).Versions(noon), both.With(exceptions.NewEntry(changed)).Versions(noon),
+	}
+	if len(got[0]) > 0 {
+		t.Errorf("without exceptions: %v", got[0])
+	}
+	for _, tt := range []struct {
+		name     string
+		a, b     int
+		wantSame bool
+	}{
+		{"in another order", 1, 2, true},
+		{"after the end", 1, 3, false},
+		{"after the end and a deletion", 3, 4, true},
+		{"changed", 1, 5, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if same := got[tt.a]["require-team"] == got[tt.b]["require-team"]; same != tt.wantSame {
+				t.Errorf("same is %t, want %t", same, tt.wantSame)
+			}
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // MaxPerPolicyAndNamespace is the maximum of exceptions in effect for a policy and a namespace:
@@ -117,6 +118,25 @@ func (x *Index) replace(p place, list []*Entry) *Index {
 	(*shard)[p] = list
 	if len(list) == 0 {
 		delete(*shard, p)
+	}
+	return out
+}
+
+// Versions returns for each policy with exceptions a number that differs if others have an effect
+// at a time.
+func (x *Index) Versions(now time.Time) map[string]uint64 {
+	out := map[string]uint64{}
+	if x == nil {
+		return out
+	}
+	for _, shard := range x.shards {
+		for p := range shard {
+			for _, e := range x.For(p.policy, p.namespace) {
+				if !e.ends || now.Before(e.Expires) {
+					out[p.policy] += e.hash // their order does not matter
+				}
+			}
+		}
 	}
 	return out
 }

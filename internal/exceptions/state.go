@@ -77,6 +77,21 @@ func (e *Entry) State(spec *v1alpha1.WebhookPolicySpec, now time.Time, compiler 
 	return "", ""
 }
 
+// Field is the path of the field of an exception that a reason is about.
+func Field(reason string) string {
+	switch reason {
+	case ReasonNoExpirationTime, ReasonExceedsMaxDuration, ReasonExpired:
+		return "spec.expirationTime"
+	case ReasonUnknownValidation:
+		return "spec.validations"
+	case ReasonInvalidSelector:
+		return "spec.match"
+	case ReasonInvalidCondition:
+		return "spec.condition"
+	}
+	return "spec.policyName"
+}
+
 func (e *Entry) inactiveMessage(reason string, permitted *v1alpha1.Exceptions) string {
 	switch reason {
 	case ReasonNoExpirationTime:

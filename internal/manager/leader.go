@@ -116,6 +116,7 @@ func newScanner(p process, set policySet, objects *sources.Sources) (*audit.Scan
 		Store:            set.store,
 		Params:           objects.Params,
 		Resources:        objects.Resources,
+		Exceptions:       set.exceptions,
 		Requests:         p.findings,
 		Native:           native,
 		ExemptNamespaces: set.loader.ExemptNamespaces,

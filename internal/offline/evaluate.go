@@ -366,6 +366,9 @@ func (v *evaluation) apply(response *admissionv1.AdmissionResponse) error {
 		if v.result.AuditAnnotations == nil {
 			v.result.AuditAnnotations = map[string]string{}
 		}
+		if before := v.result.AuditAnnotations[key]; key == exceptedKey && before != "" && before != value {
+			value = before + ", " + value // of another webhook
+		}
 		v.result.AuditAnnotations[key] = value
 	}
 	if !response.Allowed {

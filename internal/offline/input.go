@@ -28,6 +28,7 @@ const TestGroup = "test.ostiary.dev"
 // Input is what files contain, by its use.
 type Input struct {
 	Policies    []Policy
+	Exceptions  []Exception
 	Definitions []*apiextensionsv1.CustomResourceDefinition
 	Namespaces  []*corev1.Namespace
 	// Tests are the objects of TestGroup.
@@ -65,6 +66,10 @@ func Divide(objects []load.Object) (in *Input, problems []error) {
 		gvk := o.GroupVersionKind()
 		switch gvk.Group {
 		case v1alpha1.GroupName:
+			if strings.HasSuffix(gvk.Kind, exceptionSuffix) {
+				err = in.addException(o)
+				break
+			}
 			err = in.addPolicy(o, seen)
 		case TestGroup:
 			in.Tests = append(in.Tests, o)

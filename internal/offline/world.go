@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/ostiary/ostiary/internal/exceptions"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -36,6 +37,7 @@ type World struct {
 	images     pluginapi.Images
 	cluster    Cluster // nil without one
 	now        func() time.Time
+	exceptions *exceptions.Index
 
 	mu     sync.Mutex
 	listed map[listing]*stored
@@ -75,10 +77,7 @@ func (w *World) AddImages(i pluginapi.Images) { w.images = i }
 
 // StopClock makes all later evaluations take place at the same time, so that plugins that count requests in time decide
 // the same on a fast and on a slow machine.
-func (w *World) StopClock() {
-	stopped := time.Now()
-	w.now = func() time.Time { return stopped }
-}
+func (w *World) StopClock() { w.SetTime(time.Now()) }
 
 // AddCluster adds the objects of a cluster. Those of files replace them.
 func (w *World) AddCluster(c Cluster) { w.cluster = c }
@@ -97,6 +96,7 @@ func (w *World) environment() policy.Environment {
 		Kinds:          w.apis,
 		Pods:           w,
 		Images:         w.images,
+		Exceptions:     w.exceptions,
 		Now:            w.now,
 	}
 }

@@ -27,10 +27,11 @@ type Finding struct {
 	Rule, Message     string
 }
 
-// FindingOf returns the finding of a policy about an object; false if it passes.
+// FindingOf returns the finding of a policy about an object; false if it passes, also because of an
+// exception.
 func FindingOf(policy string, o *audit.Object, controller string, got audit.Result) (Finding, bool) {
 	v := VerdictOf(got)
-	if !v.isFinding() {
+	if !v.isDescribed() || v == Excepted {
 		return Finding{}, false
 	}
 	f := Finding{
@@ -93,6 +94,9 @@ func (r *ReadReport) add(namespace string, line map[string]any) {
 		f.Policy = NativePrefix + f.Policy
 	}
 	f.Rule, f.Message = textAt(line, "rule"), textAt(line, "message")
+	if f.Result == "skip" && textAt(line, "properties", propertyException) != "" {
+		return
+	}
 	if f.Result == "skip" {
 		reason := textAt(line, "properties", propertyReason)
 		r.Skipped = append(r.Skipped, Skipped{

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/internal/audit"
+	"github.com/ostiary/ostiary/internal/exceptions"
+	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -29,7 +31,9 @@ type Line struct {
 	Controller string
 	Verdict    Verdict
 	Rule       string // name of the first validation
-	Message    string
+	// Exception is why an excepted object passes; nil for others.
+	Exception *exceptions.Entry
+	Message   string
 	// Workload is the one whose new Pods are denied; empty without one.
 	Workload string
 }
@@ -50,16 +54,22 @@ func (p *Pass) line(o *Object, got audit.Result) Line {
 	l := Line{ID: o.ID, Kind: p.resource.kind, Resource: p.resource.Resource, Name: o.Name, UID: o.UID}
 	l.Controller, l.Verdict, l.Workload = o.Controller, VerdictOf(got), got.Workload
 	l.Rule, l.Message = describe(got)
+	if l.Verdict == Excepted {
+		l.Exception = got.Violations[0].Exception
+	}
 	return l
 }
 
-// describe returns the name of the first validation that an object fails, and all messages.
+// describe returns the name of the first validation that an object fails, and all messages. What
+// exceptions let pass is described only if there is nothing else.
 func describe(got audit.Result) (rule, message string) {
-	for i, v := range got.Violations {
-		if i == 0 {
-			rule = v.Validation
+	for _, v := range got.Violations {
+		if v.Exception != nil && got.Decision != policy.DecisionExcepted {
+			continue
 		}
-		if i > 0 {
+		if message == "" {
+			rule = v.Validation
+		} else {
 			message += "; "
 		}
 		if v.Template != "" {
@@ -75,7 +85,7 @@ func describe(got audit.Result) (rule, message string) {
 // lacksLine reports whether an object that violates a policy would get a line if it were
 // evaluated again.
 func (t *Table) lacksLine(pair Pair, l Line) bool {
-	if !l.Verdict.isFinding() {
+	if !l.Verdict.isDescribed() {
 		return false
 	}
 	list := t.lines[pair]

@@ -160,7 +160,7 @@ func (t *Table) storeVerdict(p *Pass, o *Object, index int, before Verdict, got 
 	now := VerdictOf(got)
 	t.count(pair, before, -1)
 	t.count(pair, now, 1)
-	if now.isFinding() {
+	if now.isDescribed() {
 		t.addLine(pair, p.line(o, got))
 	} else {
 		t.freeLine(p.resource, pair, o.ID)

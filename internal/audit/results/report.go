@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 // Limits of one object. A report that needs more has several parts.
@@ -40,6 +42,8 @@ const (
 	propertyController = "controller"
 	// propertyGeneration is the generation of the policy.
 	propertyGeneration = "generation"
+	// The exception of an excepted object, why it exists, and when it ends.
+	propertyException, propertyExceptionReason, propertyExceptionEnds = "exception", "exceptionReason", "exceptionEnds"
 	// propertyReason is why there is a line about a policy as a whole, as in its condition Audited.
 	propertyReason                                      = "reason"
 	reasonPending, reasonIncomplete, reasonNotAuditable = "Pending", "Incomplete", "NotAuditable"
@@ -120,7 +124,7 @@ func (s Snapshot) addSkipped(r *Report, policy string) {
 // addPolicy adds the results of a generation of a policy.
 func (r *Report) addPolicy(policy string, of Subject, c Counts, lines []Line) {
 	r.Summary.add(c)
-	omitted := c.findings() - int64(len(lines))
+	omitted := c.described() - int64(len(lines))
 	r.omitted += omitted
 	namespace := r.Namespace
 	for i := range lines {
@@ -131,6 +135,12 @@ func (r *Report) addPolicy(policy string, of Subject, c Counts, lines []Line) {
 		}
 		if l.Controller != "" {
 			properties[propertyController] = l.Controller
+		}
+		if x := l.Exception; x != nil {
+			properties[propertyException], properties[propertyExceptionReason] = x.String(), truncate.String(x.Reason, maxLineMessage)
+			if !x.Expires.IsZero() {
+				properties[propertyExceptionEnds] = x.Expires.UTC().Format(time.RFC3339)
+			}
 		}
 		if i == 0 && omitted > 0 {
 			properties[propertyOmitted] = strconv.FormatInt(omitted, 10)
@@ -223,7 +233,7 @@ func (r Report) part(index int, results []any) *unstructured.Unstructured {
 	var summary Counts
 	var skipped int64
 	if index == 0 {
-		summary, skipped = r.Summary, r.Skipped
+		summary, skipped = r.Summary, r.Skipped+r.Summary[Excepted]
 		if r.omitted > 0 {
 			u.SetAnnotations(map[string]string{annotationOmitted: strconv.FormatInt(r.omitted, 10)})
 		}

@@ -84,11 +84,12 @@ func setNumbers(status *v1alpha1.AuditStatus, isScanned, isDenied bool, sums *Co
 		c = *sums
 	}
 	status.ViolationsOnCreate, status.Errors, status.Objects = c.ViolationsAnew(), c.errors(), c.evaluated()
+	status.Excepted = c[Excepted]
 	status.Summary = strconv.FormatInt(c.Violations(), 10)
 	switch {
 	case len(status.Missing) == 0:
 		status.Violations = ptr.To(c.Violations())
-	case isDenied && c.findings() == 0:
+	case isDenied && c.described() == 0:
 		status.Summary = v1alpha1.AuditNoAccess
 	default:
 		status.Summary = v1alpha1.AuditAtLeast + status.Summary
@@ -124,7 +125,10 @@ type example struct {
 func (s Snapshot) examples() map[string][]string {
 	all := map[string][]example{}
 	for pair, list := range s.Lines {
-		for _, l := range list[:min(len(list), maxExamples)] {
+		for _, l := range list[:min(len(list), maxExamples)] { // excepted objects are the last ones
+			if l.Verdict == Excepted {
+				break
+			}
 			all[pair.Policy] = append(all[pair.Policy], example{pair.Namespace, l})
 		}
 	}
@@ -162,7 +166,7 @@ func (s Snapshot) workloads() map[string][]string {
 			}
 			all[pair.Policy][list[i].Workload] = struct{}{}
 			counts := s.Counts[pair]
-			isBounded[pair.Policy] = isBounded[pair.Policy] || counts.findings() > int64(len(list))
+			isBounded[pair.Policy] = isBounded[pair.Policy] || counts.described() > int64(len(list))
 		}
 	}
 	out := map[string][]string{}

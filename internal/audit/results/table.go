@@ -60,12 +60,14 @@ func SubjectOf(p *v1alpha1.WebhookPolicy) Subject {
 	return Subject{UID: p.UID, Generation: p.Generation}
 }
 
-// Version differs between two versions of a policy or its params. It keeps the policy, so
+// Version differs between two versions of a policy, its params or its exceptions. It keeps the policy, so
 // that no later one has the same address.
 type Version struct {
 	Subject  Subject
 	Compiled *policy.Compiled
 	Params   uint64
+	// Exceptions differs if others have an effect.
+	Exceptions uint64
 }
 
 // Problem is why a generation of a policy is not evaluated, or not everywhere.
@@ -260,7 +262,7 @@ func (t *Table) count(pair Pair, v Verdict, by int64) {
 // findings is the number of objects that a policy finds in a namespace.
 func (t *Table) findings(pair Pair) int64 {
 	if c := t.counts[pair]; c != nil {
-		return c.findings()
+		return c.described()
 	}
 	return 0
 }
@@ -294,7 +296,7 @@ func (t *Table) HasFinding(gvr schema.GroupVersionResource, id ObjectID) bool {
 	}
 	rec := known.objects[id]
 	for i := range known.slots {
-		if rec.verdict(i).isFinding() {
+		if rec.verdict(i).isDescribed() {
 			return true
 		}
 	}

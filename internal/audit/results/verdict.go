@@ -10,8 +10,8 @@ import (
 // Verdict is the result of a policy for an object, in one byte.
 type Verdict byte
 
-// The verdicts. An object without one is not evaluated, or a match condition skips it. The
-// last two are about an object that passes as it is.
+// The verdicts. An object without one is not evaluated, or a match condition skips it. Those with
+// Anew are about an object that passes as it is.
 const (
 	Unmatched Verdict = iota
 	Passed
@@ -20,6 +20,7 @@ const (
 	Errored      // an error of the evaluation
 	ViolatedAnew // it fails a validation if it is created again
 	ErroredAnew  // an error if it is created again
+	Excepted     // it passes only because of an exception
 	verdicts
 )
 
@@ -48,22 +49,26 @@ func verdictOfDecision(d policy.Decision) Verdict {
 		return Warned
 	case policy.DecisionError:
 		return Errored
+	case policy.DecisionExcepted:
+		return Excepted
 	}
 	return Passed
 }
 
-// isFinding reports whether an object with the verdict is described by a line.
-func (v Verdict) isFinding() bool { return v >= Violated }
+// isDescribed reports whether an object with the verdict is described by a line.
+func (v Verdict) isDescribed() bool { return v >= Violated }
 
-// rank orders findings by severity: failures, errors, warnings, then those about new objects.
+// rank orders findings by severity: failures, errors, warnings, those about new objects, and what
+// exceptions let pass.
 func (v Verdict) rank() int {
-	return [verdicts]int{Violated: 0, Errored: 1, Warned: 2, ViolatedAnew: 3, ErroredAnew: 4}[v]
+	return [verdicts]int{Violated: 0, Errored: 1, Warned: 2, ViolatedAnew: 3, ErroredAnew: 4, Excepted: 5}[v]
 }
 
 // result returns the verdict as in reports.
 func (v Verdict) result() string {
 	return [verdicts]string{
 		Passed: "pass", Violated: "fail", Warned: "warn", Errored: "error", ViolatedAnew: "warn", ErroredAnew: "error",
+		Excepted: "skip",
 	}[v]
 }
 
@@ -97,7 +102,9 @@ func (c Counts) ViolationsAnew() int64 { return c[ViolatedAnew] }
 
 func (c Counts) errors() int64 { return c[Errored] + c[ErroredAnew] }
 
-func (c Counts) evaluated() int64 { return c[Passed] + c.findings() }
+func (c Counts) evaluated() int64 { return c[Passed] + c.described() }
 
-// findings is the number of objects that are described.
-func (c Counts) findings() int64 { return c.Violations() + c.ViolationsAnew() + c.errors() }
+// described is the number of objects that are described by lines.
+func (c Counts) described() int64 {
+	return c.Violations() + c.ViolationsAnew() + c.errors() + c[Excepted]
+}

@@ -39,7 +39,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 		Short: "Show what policies decide for objects",
 		Long: "Show what policies decide for objects, as if each object were created.\n\n" +
 			"Files have policies, the objects to evaluate, and what policies read: params, Namespaces with their labels, and " +
-			"CustomResourceDefinitions. Mutations come first, and validations get their result. The API server's defaults are not added.\n\n" +
+			"CustomResourceDefinitions, and exceptions. Mutations come first, and validations get their result. The API server's defaults are not added.\n\n" +
 			"With --from-cluster, policies and what they read come from the cluster of the current context too. Objects and policies of files " +
 			"replace those of the cluster. Nothing is written to the cluster.\n\n" +
 			"Without a cluster, policies that ask the authorizer are not evaluated.\n\n" +
@@ -54,6 +54,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 	run.AddUser(c)
 	run.AddSources(c)
 	run.AddAction(c)
+	run.At.AddTime(c.Flags())
 	c.Flags().StringSliceVar(&run.old, "old", nil, "files with the stored objects: the objects of -f with the same apiVersion, kind, namespace and name are updates")
 	c.Flags().BoolVar(&run.deleted, "delete", false, "evaluate the deletion of the objects")
 	c.Flags().BoolVar(&run.all, "all", false, "also show policies that allow, skip or do not match an object")

@@ -323,3 +323,42 @@ func BenchmarkEval(b *testing.B) {
 		b.ReportMetric(float64(peak)/(1<<20), "peak-MiB")
 	}
 }
+
+// TestExceptions: exceptions of files have the effect that they have at a time.
+func TestExceptions(t *testing.T) {
+	const text = `apiVersion: admission.ostiary.dev/v1alpha1
+kind: WebhookPolicy
+metadata: {name: p}
+spec:
+  exceptions: {}
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  validations: [{name: has-team, expression: "has(object.metadata.labels)", message: no team}]
+---
+apiVersion: admission.ostiary.dev/v1alpha1
+kind: WebhookPolicyException
+metadata: {name: x}
+spec: {policyName: p, validations: [has-team], match: [{group: "", resources: [pods]}], reason: r, expirationTime: "2027-03-01T00:00:00Z"}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web}}
+`
+	for name, tt := range map[string]struct {
+		args       []string
+		want       string
+		wantStatus int
+	}{
+		"before the end": {
+			args: []string{"--at", "2027-02-28T23:59:59Z"}, want: "excepted   excepted: p has-team by default/x", wantStatus: output.StatusOK,
+		},
+		"after the end":     {args: []string{"--at", "2027-03-01T00:00:00Z"}, want: "deny", wantStatus: output.StatusFindings},
+		"another namespace": {args: []string{"--at", "2027-02-28T23:59:59Z", "-n", "shop"}, want: "excepted: p has-team by shop/x", wantStatus: output.StatusOK},
+		"no time":           {args: []string{"--at", "tomorrow"}, wantStatus: output.StatusError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, errOut, err := run(t, text, append(tt.args, "-f", "-")...)
+			if got := output.Status(err); got != tt.wantStatus || !strings.Contains(out, tt.want) {
+				t.Errorf("status %d (%v), want %d; output\n%s%s\nwant %s", got, err, tt.wantStatus, out, errOut, tt.want)
+			}
+		})
+	}
+}

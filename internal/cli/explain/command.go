@@ -70,6 +70,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 	run.AddVersion(c)
 	run.AddUser(c)
 	run.AddSources(c)
+	run.At.AddTime(c.Flags())
 	c.Flags().StringVar(&run.object, "object", "", "file with the object of the request, or with an AdmissionReview")
 	c.Flags().StringVar(&run.old, "old", "", "file with the stored object of an update")
 	c.Flags().BoolVar(&run.deleted, "delete", false, "explain the deletion of the object")
@@ -207,6 +208,9 @@ func (c *command) write(e *Explanation) error {
 		for _, why := range p.Why {
 			fmt.Fprintf(&out, "  because %s\n", output.Printable(strings.TrimPrefix(why, p.Policy+" ")))
 		}
+		for _, x := range p.Exceptions {
+			fmt.Fprintf(&out, "  exception %s from %s: %s\n", x.Exception, label(x.Validation, x.Template, false), output.Printable(x.Result))
+		}
 		for _, b := range p.Bindings {
 			name := b.Binding
 			if name == "" {
@@ -247,7 +251,7 @@ func paintDecision(style output.Style, d policy.Decision) string {
 	switch d {
 	case policy.DecisionDeny, policy.DecisionError:
 		color = output.Red
-	case policy.DecisionWarn, policy.DecisionAudit, policy.DecisionRatchet, policy.DecisionMutate:
+	case policy.DecisionWarn, policy.DecisionAudit, policy.DecisionRatchet, policy.DecisionExcepted, policy.DecisionMutate:
 		color = output.Yellow
 	}
 	return output.Paint(style, color, string(d))

@@ -29,11 +29,12 @@ type Explanation struct {
 type PolicyExplanation struct {
 	Policy string `json:"policy"`
 	// Operation is that of the request for a stored object; empty if no request matches.
-	Operation string           `json:"operation,omitempty"`
-	Decision  policy.Decision  `json:"decision"`
-	Why       []string         `json:"why,omitempty"`
-	Bindings  []BindingResult  `json:"bindings,omitempty"`
-	Parts     []ExpressionTree `json:"expressions,omitempty"`
+	Operation  string            `json:"operation,omitempty"`
+	Decision   policy.Decision   `json:"decision"`
+	Why        []string          `json:"why,omitempty"`
+	Bindings   []BindingResult   `json:"bindings,omitempty"`
+	Exceptions []ExceptionResult `json:"exceptions,omitempty"`
+	Parts      []ExpressionTree  `json:"expressions,omitempty"`
 	// Cost is that of all expressions; Budget is the limit for the validations, and for
 	// the mutations, of one binding.
 	Cost   uint64 `json:"cost"`
@@ -44,6 +45,16 @@ type PolicyExplanation struct {
 type BindingResult struct {
 	Binding string `json:"binding"`
 	Param   string `json:"param,omitempty"`
+	// Template is the path of the pod template, empty for the object itself.
+	Template string `json:"template,omitempty"`
+	Result   string `json:"result"`
+}
+
+// ExceptionResult says whether an exception lets something of the policy pass.
+type ExceptionResult struct {
+	Exception string `json:"exception"`
+	// Validation is the name of the validation, or its path, or that of the mutations or plugin.
+	Validation string `json:"validation"`
 	// Template is the path of the pod template, empty for the object itself.
 	Template string `json:"template,omitempty"`
 	Result   string `json:"result"`
@@ -69,6 +80,7 @@ type ExpressionTree struct {
 type Recorder struct {
 	evaluated []policy.Evaluated
 	invoked   []policy.Invoked
+	tried     []policy.TriedException
 }
 
 // Trace returns the trace that fills the recorder.
@@ -76,6 +88,7 @@ func (r *Recorder) Trace() policy.Trace {
 	return policy.Trace{
 		Expression: func(e policy.Evaluated) { r.evaluated = append(r.evaluated, e) },
 		Invocation: func(i policy.Invoked) { r.invoked = append(r.invoked, i) },
+		Exception:  func(x policy.TriedException) { r.tried = append(r.tried, x) },
 	}
 }
 
@@ -91,6 +104,11 @@ func (r *Recorder) Why(engine *offline.Engine) (out []string) {
 			if line := fmt.Sprintf("%s %s: %s", e.Policy, labelOf(&p.Spec, e), reason); !slices.Contains(out, line) {
 				out = append(out, line)
 			}
+		}
+	}
+	for _, x := range r.tried {
+		if x.Mismatch != "" {
+			out = append(out, fmt.Sprintf("%s %s: the exception %s has no effect: %s", x.Policy, label(x.Validation, x.Template, false), x.Exception, x.Mismatch))
 		}
 	}
 	return out
@@ -178,6 +196,11 @@ func (e *PolicyExplanation) add(engine *offline.Engine, r *Recorder, p *v1alpha1
 			e.Bindings = append(e.Bindings, bindingResult(i))
 		}
 	}
+	for _, x := range r.tried {
+		if x.Policy == e.Policy {
+			e.Exceptions = append(e.Exceptions, exceptionResult(x))
+		}
+	}
 	for _, v := range r.evaluated {
 		if v.Policy != e.Policy {
 			continue
@@ -214,13 +237,16 @@ func bindingResult(i policy.Invoked) BindingResult {
 	if o, ok := i.Param.(metav1.Object); ok {
 		out.Param = strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
 	}
-	var messages, passed []string
+	var messages, passed, excepted []string
 	for _, d := range i.Decisions {
 		if d.Denied || d.Failed {
 			messages = append(messages, named(d))
 		}
 		if d.Ratcheted {
 			passed = append(passed, named(d))
+		}
+		if d.Excepted != "" {
+			excepted = append(excepted, named(d)+" (exception "+d.Excepted+")")
 		}
 	}
 	switch {
@@ -236,10 +262,21 @@ func bindingResult(i policy.Invoked) BindingResult {
 		out.Result = strings.Join(append(actions, strings.Join(messages, "; ")), ": ")
 	case len(passed) > 0:
 		out.Result = "allowed, because the stored object fails too: " + strings.Join(passed, "; ")
+	case len(excepted) > 0:
+		out.Result = "allowed by an exception: " + strings.Join(excepted, "; ")
+	case i.Excepted != "":
+		out.Result = "not changed, because of the exception " + i.Excepted
 	case i.Changed:
 		out.Result = "changed the object"
 	}
 	return out
+}
+
+func exceptionResult(x policy.TriedException) ExceptionResult {
+	return ExceptionResult{
+		Exception: x.Exception.String(), Validation: x.Validation, Template: x.Template,
+		Result: cmp.Or(x.Mismatch, "lets the request pass"),
+	}
 }
 
 // named returns the message of a decision after the name of its validation.

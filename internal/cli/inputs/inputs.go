@@ -3,11 +3,13 @@ package inputs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -36,6 +38,9 @@ type Flags struct {
 	FromCluster bool
 	// AllowRemote permits kustomizations to fetch files and repositories.
 	AllowRemote bool
+
+	// At is the time of the evaluation; zero is now.
+	At Time
 
 	connection *connect.Flags // nil for commands that read files only
 }
@@ -143,6 +148,41 @@ func (f *Flags) ReplaceActions(policies []offline.Policy) error {
 		}
 	}
 	return nil
+}
+
+// Time is a flag for a time.
+type Time struct{ time.Time }
+
+// Set implements pflag.Value.
+func (t *Time) Set(text string) (err error) {
+	if t.Time, err = time.Parse(time.RFC3339, text); err != nil {
+		return errors.New("want a time such as 2027-03-01T00:00:00Z")
+	}
+	return nil
+}
+
+// OrNow returns the time, or the current one if it is not given.
+func (t *Time) OrNow() time.Time {
+	if t.IsZero() {
+		return time.Now()
+	}
+	return t.Time
+}
+
+// String implements pflag.Value.
+func (t *Time) String() string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(time.RFC3339)
+}
+
+// Type implements pflag.Value.
+func (t *Time) Type() string { return "time" }
+
+// AddTime adds the flag for the time.
+func (t *Time) AddTime(f *pflag.FlagSet) {
+	f.Var(t, "at", "time of the evaluation, which decides whether exceptions have ended; default is now")
 }
 
 // AddVersion adds the flag for the version.

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -19,6 +21,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/doctor"
 	"github.com/ostiary/ostiary/internal/cli/doctor/cluster"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/exceptions"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -60,6 +63,13 @@ func (f *Flags) Setting(ctx context.Context, stdin io.Reader, notes io.Writer, c
 	if err != nil {
 		return nil, err
 	}
+	if !f.At.IsZero() {
+		s.World.SetTime(f.At.Time)
+	}
+	s.World.AddExceptions(s.Exceptions)
+	for _, x := range s.World.Inactive(s.Exceptions, s.Engine) {
+		_, _ = fmt.Fprintln(notes, output.Printable(fmt.Sprintf("the exception %s has no effect: %s", x.Source.String(), x.Message)))
+	}
 	if len(s.Engine.Names()) == 0 && !f.FromCluster {
 		return nil, s.Skipped.Instead(NoPolicyError(f.Files))
 	}
@@ -98,7 +108,7 @@ func (f *Flags) connected(ctx context.Context, s *Setting, notes io.Writer, comp
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.addPolicies(ctx), f.ReplaceActions(s.Policies)); err != nil {
+	if err := errors.Join(s.addPolicies(ctx), s.addExceptions(ctx, note), f.ReplaceActions(s.Policies)); err != nil {
 		return err
 	}
 	apis, err := offline.NewAPIsOf(s.Cluster.Resources, func(kind schema.GroupVersionKind) managedfields.TypeConverter { return s.Cluster.Schema(ctx, kind) }, s.Definitions)
@@ -158,6 +168,58 @@ func (s *Setting) addPolicies(ctx context.Context) error {
 		return errors.New("neither the cluster nor the files have a WebhookPolicy: name a file with -f")
 	}
 	return nil
+}
+
+// addExceptions adds the exceptions of the cluster that the files do not replace and that Ostiary
+// applies.
+func (s *Setting) addExceptions(ctx context.Context, note func(error)) error {
+	for _, resource := range []string{"webhookpolicyexceptions", "clusterwebhookpolicyexceptions"} {
+		found, err := s.Cluster.List(ctx, v1alpha1.GroupVersion.WithResource(resource), "", "")
+		switch {
+		case apierrors.IsNotFound(err): // of an earlier version of Ostiary
+			continue
+		case apierrors.IsForbidden(err):
+			note(fmt.Errorf("the exceptions of the cluster are not known, so objects that they cover are denied here: %w", err))
+			continue
+		case err != nil:
+			return err
+		}
+		for _, u := range found {
+			x, err := exceptionOf(resource, u)
+			if err != nil {
+				return err
+			}
+			active := meta.FindStatusCondition(x.GetStatus().Conditions, v1alpha1.ConditionActive)
+			if active != nil && active.Status == metav1.ConditionFalse && !slices.Contains(recomputed(), active.Reason) {
+				note(fmt.Errorf("the exception %s has no effect: %s", x.Source.String(), active.Message))
+				continue
+			}
+			s.Exceptions = append(s.Exceptions, x)
+		}
+	}
+	return nil
+}
+
+// recomputed are the reasons that depend on the time or the policies, which can be others here.
+func recomputed() []string {
+	return []string{
+		exceptions.ReasonExpired, exceptions.ReasonPolicyNotFound, exceptions.ReasonNotAllowed, exceptions.ReasonPolicyHasBackend,
+		exceptions.ReasonNoExpirationTime, exceptions.ReasonExceedsMaxDuration, exceptions.ReasonUnknownValidation,
+		exceptions.ReasonInvalidSelector, exceptions.ReasonInvalidCondition,
+	}
+}
+
+func exceptionOf(resource string, u *unstructured.Unstructured) (offline.Exception, error) {
+	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
+	raw, err := u.MarshalJSON()
+	if err != nil {
+		return offline.Exception{}, fmt.Errorf("reading the exception %q: %w", u.GetName(), err)
+	}
+	source, err := load.FromJSON("cluster:"+resource+"/"+u.GetName(), raw)
+	if err != nil {
+		return offline.Exception{}, err
+	}
+	return offline.NewException(*source)
 }
 
 // exemptIn returns the namespaces that an installation exempts from policies: its own and

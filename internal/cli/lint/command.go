@@ -18,6 +18,9 @@ The command needs no cluster: it contains the definition of WebhookPolicy, and t
 and schemas of the supported Kubernetes versions. Add the CustomResourceDefinitions of other
 kinds to the files.
 
+Exceptions are compared with the policies of the same files: those for a missing policy or
+validation, for resources that the policy never matches, and those that have ended are warnings.
+
 Exit status 1 means that there are errors or warnings.`
 
 type command struct {
@@ -39,6 +42,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 	}
 	run.AddFiles(c)
 	run.AddVersion(c)
+	run.At.AddTime(c.Flags())
 	o.AddFormat(c, output.SARIF, output.GitHub)
 	return c
 }
@@ -50,7 +54,7 @@ func (c *command) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	findings, policies, err := Check(ctx, objects, problems, c.Kubernetes.Engine)
+	findings, policies, err := Check(ctx, objects, problems, c.Kubernetes.Engine, c.At.OrNow())
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
+	"github.com/ostiary/ostiary/config/crd"
 	"github.com/ostiary/ostiary/internal/advice"
 	"github.com/ostiary/ostiary/internal/apiresources"
 	"github.com/ostiary/ostiary/internal/load"
@@ -36,6 +38,7 @@ const (
 	ruleRisk   = "risk"   // Ostiary warns about it
 	ruleTypes  = "types"  // an expression does not fit the schema of a kind
 
+	ruleException = "exception" // it has no effect, or less than it says
 	ruleRehearsal = "rehearsal" // a request fails with an error, or goes around the policy
 )
 
@@ -76,7 +79,7 @@ func Errors(ctx context.Context, objects []load.Object, e policy.Engine) ([]Find
 	l := &linter{engine: e, compiler: policy.NewCompilerFor(e)}
 	in := l.read(objects)
 	var err error
-	if l.schema, err = newSchema(); err != nil {
+	if l.schema, err = newSchema(crd.WebhookPolicies); err != nil {
 		return nil, err
 	}
 	for i := range in.Policies {
@@ -87,15 +90,17 @@ func Errors(ctx context.Context, objects []load.Object, e policy.Engine) ([]Find
 	return l.findings, ctx.Err()
 }
 
-// Check returns the findings about all policies of some files, in the order of files and
-// lines. The problems are about what could not be read, and become findings.
-func Check(ctx context.Context, objects []load.Object, problems []error, e policy.Engine) (findings []Finding, policies int, err error) {
+// Check returns the findings about all policies and exceptions of some files, in the order of files
+// and lines. The time decides which exceptions have ended. The problems are about what could not be read, and become findings.
+func Check(
+	ctx context.Context, objects []load.Object, problems []error, e policy.Engine, at time.Time,
+) (findings []Finding, policies int, err error) {
 	l := &linter{engine: e, compiler: policy.NewCompilerFor(e)}
 	in := l.read(objects)
 	for _, problem := range problems {
 		l.unreadable(problem)
 	}
-	if l.schema, err = newSchema(); err != nil {
+	if l.schema, err = newSchema(crd.WebhookPolicies); err != nil {
 		return nil, 0, err
 	}
 	if err := l.readAPIs(in); err != nil {
@@ -105,6 +110,9 @@ func Check(ctx context.Context, objects []load.Object, problems []error, e polic
 		if err := l.policy(ctx, &in.Policies[i]); err != nil {
 			return nil, 0, err
 		}
+	}
+	if err := l.checkExceptions(ctx, in, at); err != nil {
+		return nil, 0, err
 	}
 	slices.SortStableFunc(l.findings, compareFindings)
 	return l.findings, len(in.Policies), ctx.Err()

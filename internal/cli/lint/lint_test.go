@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apischema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -262,7 +263,7 @@ func FuzzCheck(f *testing.F) {
 		if err != nil {
 			return // FuzzObjects checks it
 		}
-		findings, _, err := Check(t.Context(), objects, nil, policy.LatestEngine)
+		findings, _, err := Check(t.Context(), objects, nil, policy.LatestEngine, time.Now())
 		if err != nil && err.Error() == "" {
 			t.Error("an error without a text")
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -137,7 +138,7 @@ func findingsOf(t *testing.T, policies map[string]string) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	findings, n, err := Check(t.Context(), objects, nil, policy.LatestEngine)
+	findings, n, err := Check(t.Context(), objects, nil, policy.LatestEngine, time.Now())
 	if err != nil || n != len(policies) {
 		t.Fatalf("%d policies: %v", n, err)
 	}

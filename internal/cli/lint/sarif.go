@@ -62,6 +62,7 @@ func sarifOf(findings []Finding, version string) sarifLog {
 				{ID: ruleReview, ShortDescription: sarifText{"Ostiary rejects the policy"}},
 				{ID: ruleRisk, ShortDescription: sarifText{"Ostiary warns about the policy"}},
 				{ID: ruleTypes, ShortDescription: sarifText{"An expression does not fit the schema of a kind"}},
+				{ID: ruleException, ShortDescription: sarifText{"An exception has no effect, or less than it says"}},
 				{ID: ruleRehearsal, ShortDescription: sarifText{"A request fails with an error, or goes around the policy"}},
 			},
 		}},

@@ -97,9 +97,9 @@ func (c *Case) checkExpectation() error { //nolint:cyclop // a table of rules
 	at := func(field, format string, args ...any) error {
 		return c.suite.Source.Errorf(c.field+".expect"+field, format, args...)
 	}
-	decisions := []v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit, v1alpha1.Mutate, v1alpha1.Error}
+	decisions := []v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit, v1alpha1.Mutate, v1alpha1.Excepted, v1alpha1.Error}
 	if !slices.Contains(decisions, e.Decision) {
-		return at(".decision", "want Allow, Deny, Warn, Audit, Mutate or Error, got %q", e.Decision)
+		return at(".decision", "want Allow, Deny, Warn, Audit, Mutate, Excepted or Error, got %q", e.Decision)
 	}
 	hasObject := e.Object != nil || e.ObjectFile != ""
 	saysMore := hasObject || e.Warnings != nil || e.Validations != nil || e.AuditAnnotations != nil
@@ -116,7 +116,7 @@ func (c *Case) checkExpectation() error { //nolint:cyclop // a table of rules
 		{".objectFile", e.Object != nil && e.ObjectFile != "", "set either object or objectFile"},
 		{".objectFile", e.ObjectFile != "" && !load.IsManifest(e.ObjectFile), "the name needs the extension .yaml, .yml or .json"},
 		{".objectFile", e.ObjectFile != "" && c.suite.bounds.golden == "", "this test cannot name files: use object"},
-		{".message", e.Message != "" && slices.Contains([]v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Mutate}, e.Decision), "only Deny, Warn, Audit and Error have a message"},
+		{".message", e.Message != "" && slices.Contains([]v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Mutate, v1alpha1.Excepted}, e.Decision), "only Deny, Warn, Audit and Error have a message"},
 	} {
 		if f.invalid {
 			return at(f.field, "%s", f.text)
@@ -180,6 +180,13 @@ func (c *Case) makeWorld(apis *offline.APIs) error {
 	c.World = offline.NewWorld(apis, namespaces, objects, offline.Answers(c.Authorizer))
 	c.World.AddImages(images)
 	c.World.StopClock()
+	c.World.AddExceptions(c.suite.input.Exceptions)
+	switch {
+	case c.At != nil:
+		c.World.SetTime(c.At.Time)
+	case !c.suite.at.IsZero():
+		c.World.SetTime(c.suite.at)
+	}
 	return err
 }
 
@@ -282,6 +289,7 @@ func (c *Case) check(ctx context.Context, engine *offline.Engine, trace policy.T
 			evaluated(e)
 		}
 	}
+	trace.Exception = recorded.Exception
 	trace.Invocation = func(i policy.Invoked) {
 		failures = append(failures, failuresOf(i)...)
 		failed = append(failed, failedValidations(i)...)

@@ -28,6 +28,7 @@ type command struct {
 	mutate      bool
 	again       bool
 	root        string
+	at          inputs.Time
 	allowRemote bool
 }
 
@@ -64,12 +65,13 @@ func NewCommand(o *output.Options) *cobra.Command {
 	f.BoolVar(&run.again, "watch", false, "run again after each change of a file, until Ctrl-C")
 	f.StringVar(&run.root, "root", "", "folder in which tests can name files; default is the working directory or the folder of PATH, and for an objectFile the folder of its test")
 	inputs.AddAllowRemote(f, &run.allowRemote)
+	run.at.AddTime(f)
 	o.AddFormat(c, output.JUnit, output.GitHub)
 	return c
 }
 
 func (c *command) loadOptions() LoadOptions {
-	return LoadOptions{Stdin: c.In, Root: c.root, AllowRemote: c.allowRemote}
+	return LoadOptions{Stdin: c.In, Root: c.root, At: c.at.Time, AllowRemote: c.allowRemote}
 }
 
 // Report is the result of a run.

@@ -24,6 +24,7 @@ import (
 const (
 	validationFailure = "validation_failure"
 	leftOut           = "left_out"
+	excepted          = "excepted"
 )
 
 // failure is an evaluation without a decision.
@@ -45,7 +46,7 @@ func failuresOf(i policy.Invoked) (out []failure) {
 // failedValidations returns the names of the validations of an invocation that are false.
 func failedValidations(i policy.Invoked) (out []string) {
 	for _, d := range i.Decisions {
-		if d.Validation != "" && (d.Denied && !d.Failed || d.Ratcheted) {
+		if d.Validation != "" && (d.Denied && !d.Failed || d.Ratcheted || d.Excepted != "") {
 			out = append(out, d.Validation)
 		}
 	}
@@ -165,6 +166,8 @@ func decisionOf(r *offline.Result, e *v1alpha1.Expectation) v1alpha1.Decision {
 		effects = append(effects, v1alpha1.Mutate)
 	}
 	switch {
+	case len(effects) == 0 && r.AuditAnnotations[excepted] != "":
+		return v1alpha1.Excepted
 	case len(effects) == 0:
 		return v1alpha1.Allow
 	case slices.Contains(effects, e.Decision):

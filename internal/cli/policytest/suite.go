@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ostiary/ostiary/internal/cli/inputs"
 	"github.com/ostiary/ostiary/internal/load"
@@ -26,6 +27,7 @@ type Suite struct {
 	Cases  []*Case
 
 	bounds   bounds
+	at       time.Time        // of cases that state none; zero is now
 	policies []offline.Policy // those to test
 	input    *offline.Input   // of its files
 	compiler func(policy.Engine) *policy.Compiler
@@ -55,6 +57,8 @@ type LoadOptions struct {
 	// objects, the working directory or, for a test outside of it, the folder that paths
 	// name; for an objectFile, the folder of the test.
 	Root string
+	// At is the time of cases that state none; zero is now.
+	At time.Time
 	// AllowRemote permits kustomizations to fetch files and repositories.
 	AllowRemote bool
 	// Skip is called for each test that cannot be read or run, and Load returns all others.
@@ -81,7 +85,7 @@ func Load(ctx context.Context, paths []string, options LoadOptions) ([]*Suite, e
 		if err != nil {
 			return nil, err
 		}
-		s, err := newSuite(ctx, objects[i], objects, compiler, within)
+		s, err := newSuite(ctx, objects[i], objects, compiler, within, options.At)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -111,13 +115,14 @@ func isTest(text []byte) bool { return bytes.Contains(text, []byte(offline.TestG
 // New makes a PolicyTest without files ready to run. Its policies, and what they read, are
 // among the objects.
 func New(ctx context.Context, o load.Object, objects []load.Object) (*Suite, error) {
-	return newSuite(ctx, o, objects, compilers(), bounds{})
+	return newSuite(ctx, o, objects, compilers(), bounds{}, time.Time{})
 }
 
 // newSuite decodes a PolicyTest. Policies come from its files and from those of the
 // command line.
-func newSuite(ctx context.Context, o load.Object, others []load.Object, compiler func(policy.Engine) *policy.Compiler, within bounds) (*Suite, error) {
-	s := &Suite{Source: o, bounds: within, compiler: compiler, apis: map[policy.Engine]*offline.APIs{}, engines: map[policy.Engine]*offline.Engine{}}
+func newSuite(ctx context.Context, o load.Object, others []load.Object, compiler func(policy.Engine) *policy.Compiler, within bounds,
+	at time.Time) (*Suite, error) {
+	s := &Suite{Source: o, bounds: within, at: at, compiler: compiler, apis: map[policy.Engine]*offline.APIs{}, engines: map[policy.Engine]*offline.Engine{}}
 	if o.APIVersion != v1alpha1.APIVersion || o.Kind != v1alpha1.Kind {
 		return nil, o.Errorf("kind", "%s has no kind %s in %s: write kind: %s and apiVersion: %s", offline.TestGroup, o.Kind, o.APIVersion, v1alpha1.Kind, v1alpha1.APIVersion)
 	}

@@ -26,7 +26,7 @@ type PolicyTest struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 
-	// files have the policies, and objects that they read: params, Namespaces and
+	// files have the policies and exceptions, and objects that they read: params, Namespaces and
 	// CustomResourceDefinitions. A path is relative to the file of the test: a file, a
 	// directory, a kustomization or a Helm chart, in the root of the command.
 	// +optional
@@ -99,6 +99,11 @@ type Case struct {
 	// Namespace of that name in the files.
 	// +optional
 	Namespace *Namespace `json:"namespace,omitempty"`
+
+	// at is the time of the request, which decides whether exceptions of the files have ended. The
+	// default is that of the flag --at, or now.
+	// +optional
+	At *metav1.Time `json:"at,omitempty"`
 
 	// params are objects that policies read, besides those of the files.
 	// +optional
@@ -173,6 +178,8 @@ const (
 	Audit Decision = "Audit"
 	// Mutate is a request that passes with a changed object.
 	Mutate Decision = "Mutate"
+	// Excepted is a request that passes because of an exception.
+	Excepted Decision = "Excepted"
 	// Error is a request for which the evaluation of a policy fails with an error, whatever
 	// failurePolicy decides.
 	Error Decision = "Error"
@@ -185,10 +192,11 @@ type Expectation struct {
 	// validation in the audit log, and without warnings or changes other than those that
 	// warnings, object or objectFile state. Deny: it is denied. Warn: it passes with a
 	// warning. Audit: it passes with a failed validation in the audit log. Mutate: it
-	// passes with a changed object. Error: the evaluation of a policy fails with an error,
+	// passes with a changed object. Excepted: it passes because of an exception, without what
+	// Allow excludes. Error: the evaluation of a policy fails with an error,
 	// whatever failurePolicy decides.
 	// +required
-	// +kubebuilder:validation:Enum=Allow;Deny;Warn;Audit;Mutate;Error
+	// +kubebuilder:validation:Enum=Allow;Deny;Warn;Audit;Mutate;Excepted;Error
 	Decision Decision `json:"decision"`
 
 	// message of one of the failed validations: all of it, without the name of the policy. Of
@@ -197,7 +205,7 @@ type Expectation struct {
 	Message string `json:"message,omitempty"`
 
 	// validations are the names of all validations that are false and have a name, in any
-	// order, each once. Those that ratchet are among them.
+	// order, each once. Those that ratchet or are excepted are among them.
 	// +optional
 	Validations []string `json:"validations,omitempty"`
 

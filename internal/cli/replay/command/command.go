@@ -27,7 +27,8 @@ patches, and no deleted objects. Logs can be compressed with gzip, be directorie
 files, or stdin as "-". They are read as a stream, of any size.
 
 Files of -f have policies, and what these read: params, Namespaces with their labels, and
-CustomResourceDefinitions. Policies that read oldObject have the decision "unknown" for updates.
+CustomResourceDefinitions, and exceptions, which have the effect that they have now or at the
+time of --at. Policies that read oldObject have the decision "unknown" for updates.
 
 With --compare, the command shows requests for which the policies of -f decide differently
 from those of --compare.
@@ -57,6 +58,7 @@ func NewCommand(shared *output.Options) *cobra.Command {
 	o.AddFiles(c)
 	o.AddVersion(c)
 	o.AddAction(c)
+	o.At.AddTime(c.Flags())
 	c.Flags().StringSliceVar(&o.logs, "audit-log", nil, "audit logs, or directories with them; - is stdin")
 	c.Flags().StringSliceVar(&o.others, "compare", nil, "files with other policies, such as an earlier version")
 	c.Flags().BoolVar(&o.summary, "summary", false,
@@ -131,6 +133,10 @@ func (o *options) policies(ctx context.Context, skipped *output.Skipped) (polici
 		return nil, nil, err
 	}
 	world := offline.NewWorld(apis, slices.Concat(in.Namespaces, more.Namespaces), slices.Concat(in.Objects, more.Objects), offline.Answers(nil))
+	world.AddExceptions(slices.Concat(in.Exceptions, more.Exceptions))
+	if !o.At.IsZero() {
+		world.SetTime(o.At.Time)
+	}
 	side := func(files []string, list []offline.Policy) (*replay.Policies, error) {
 		engine, err := inputs.NewEngine(list, policy.NewCompilerFor(o.Kubernetes.Engine), apis, skipped)
 		if err != nil {

@@ -1,0 +1,102 @@
+package lint
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/config/crd"
+	"github.com/ostiary/ostiary/internal/exceptions"
+	"github.com/ostiary/ostiary/internal/offline"
+)
+
+// checkExceptions checks the exceptions of files with the policies of the same files, as Ostiary and
+// an API server would at a time.
+func (l *linter) checkExceptions(ctx context.Context, in *offline.Input, at time.Time) error {
+	if len(in.Exceptions) == 0 {
+		return nil
+	}
+	definition, err := newSchema(crd.WebhookPolicyExceptions)
+	if err != nil {
+		return err
+	}
+	for _, x := range in.Exceptions {
+		errs, err := definition.check(ctx, x.Source.Raw)
+		if err != nil {
+			return x.Source.Errorf("", "%v", err)
+		}
+		for _, e := range errs {
+			l.exception(x, Error, e.Field, e.ErrorBody())
+		}
+		if len(errs) == 0 {
+			l.effect(x, namedPolicy(in, x.GetSpec().PolicyName), at)
+		}
+	}
+	return nil
+}
+
+func namedPolicy(in *offline.Input, name string) *v1alpha1.WebhookPolicySpec {
+	i := slices.IndexFunc(in.Policies, func(p offline.Policy) bool { return p.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &in.Policies[i].Spec
+}
+
+// effect warns about an exception without an effect, or with less than it says.
+func (l *linter) effect(x offline.Exception, spec *v1alpha1.WebhookPolicySpec, at time.Time) {
+	e := exceptions.NewEntry(x.Exception)
+	if reason, message := e.State(spec, at, l.compiler); reason != "" {
+		severity := Warning
+		if reason == exceptions.ReasonInvalidCondition || reason == exceptions.ReasonInvalidSelector {
+			severity = Error
+		}
+		l.exception(x, severity, exceptions.Field(reason), message)
+		return
+	}
+	for _, name := range e.UnknownValidations(spec) {
+		l.exception(x, Warning, "spec.validations", fmt.Sprintf("the policy %q has no validation %q: correct or remove it", e.Policy, name))
+	}
+	if spec.Plugin != nil || spec.MatchConstraints == nil { // the plugin has the rules
+		return
+	}
+	for i, m := range x.GetSpec().Match {
+		for j, resource := range m.Resources {
+			if !mayMatch(spec, m.Group, resource) {
+				l.exception(x, Warning, fmt.Sprintf("spec.match[%d].resources[%d]", i, j),
+					fmt.Sprintf("the rules of the policy %q never match %q of the API group %q: correct or remove it", e.Policy, resource, m.Group))
+			}
+		}
+	}
+}
+
+// mayMatch reports whether a rule or a pod template of a policy is about a resource.
+func mayMatch(spec *v1alpha1.WebhookPolicySpec, group, resource string) bool {
+	has := func(list []string, wanted ...string) bool {
+		return slices.ContainsFunc(list, func(entry string) bool { return slices.Contains(wanted, entry) })
+	}
+	name, sub, isSubresource := strings.Cut(resource, "/")
+	names := []string{"*", "*/*", resource}
+	if isSubresource {
+		names = []string{"*/*", name + "/*", "*/" + sub, resource}
+	}
+	matches := slices.ContainsFunc(spec.MatchConstraints.ResourceRules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
+		return has(r.APIGroups, "*", group) && has(r.Resources, names...)
+	})
+	return matches || spec.PodTemplates != nil && slices.ContainsFunc(spec.TemplateKinds(), func(k v1alpha1.PodTemplateKind) bool {
+		return k.Group == group && k.Resource == resource
+	})
+}
+
+func (l *linter) exception(x offline.Exception, s Severity, field, text string) {
+	at := x.Source.At(field)
+	l.findings = append(l.findings, Finding{
+		Severity: s, Rule: ruleException, Policy: x.GetSpec().PolicyName, Field: field, File: at.File, Line: at.Line, Column: at.Column,
+		Message: fmt.Sprintf("exception %q: %s", x.GetName(), text),
+	})
+}
