@@ -126,8 +126,8 @@ func (w *watcher) watch(ctx context.Context) error {
 		switch {
 		case err != nil && n == 0 && time.Since(began) < retryInterval:
 			return fmt.Errorf("watching %s: the API server ended the watch at once: %w", w.from.Resource.Resource, err)
-		case errors.Is(err, io.EOF), err != nil && ctx.Err() != nil:
-			return nil
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), err != nil && ctx.Err() != nil:
+			return nil // the next watch begins where this one ended
 		case err == nil:
 			err = w.apply(kind, raw)
 		}
