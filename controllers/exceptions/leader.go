@@ -32,8 +32,9 @@ const (
 	minInterval = 250 * time.Millisecond
 	// writers is the number of statuses that are written concurrently, and maxWrites that of one
 	// comparison.
-	writers   = 8
-	maxWrites = 200
+	writers      = 8
+	maxWrites    = 200
+	writeTimeout = 10 * time.Second
 	// usesInterval is the time between two writes of the uses of an exception, and maxUsesWrites
 	// their number in one comparison.
 	usesInterval  = time.Minute
@@ -183,6 +184,8 @@ func (l *Leader) write(ctx context.Context, s *status) error {
 	u.SetNamespace(s.Namespace)
 	u.SetName(s.Name)
 	u.SetResourceVersion(s.current) // the API server ignores the UID in a status
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
 	err = l.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldManager), client.ForceOwnership)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):

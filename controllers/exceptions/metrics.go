@@ -53,20 +53,24 @@ type totals struct {
 type totalCounts struct{ active, inactive, endingSoon, withoutEnd int }
 
 func newTotals(registerer prometheus.Registerer) *totals {
-	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-		if registerer != nil {
-			registerer.MustRegister(g)
-		}
-		return g
+	t := &totals{
+		exceptions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ostiary_exceptions",
+			Help: "Exceptions, by state: active (every replica applies it) or inactive. Only the leader has it.",
+		}, []string{"state"}),
+		endingSoon: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ostiary_exceptions_ending_soon",
+			Help: "Active exceptions that were to last for more than a day and end within a day. Only the leader has it.",
+		}, []string{}),
+		withoutEnd: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ostiary_exceptions_without_end",
+			Help: "Active exceptions that have no end. Only the leader has it.",
+		}, []string{}),
 	}
-	return &totals{
-		exceptions: gauge("ostiary_exceptions", "Exceptions, by state: active (every replica applies it) or inactive. Only the leader has it.",
-			"state"),
-		endingSoon: gauge("ostiary_exceptions_ending_soon", "Active exceptions that were to last for more than a day and end within a day. "+
-			"Only the leader has it."),
-		withoutEnd: gauge("ostiary_exceptions_without_end", "Active exceptions that have no end. Only the leader has it."),
+	if registerer != nil {
+		registerer.MustRegister(t.exceptions, t.endingSoon, t.withoutEnd)
 	}
+	return t
 }
 
 func (t *totals) set(c totalCounts) {

@@ -61,7 +61,7 @@ func (c *conditions) endsSoon(r *record) bool {
 func (c *conditions) problem(r *record, loaded versionskew.Vector) (reason, message string) {
 	if !c.guarded {
 		return ReasonNotGuarded, "no exception has an effect, because the ValidatingAdmissionPolicy or its binding " + GuardName +
-			" is missing or differs from the installed version: apply config/rbac, or upgrade the chart"
+			" is missing or differs from the installed version: delete both, and install them again"
 	}
 	if len(r.unknown) > 0 {
 		return ReasonNotLoaded, versionskew.UnknownHere(r.unknown)

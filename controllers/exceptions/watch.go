@@ -20,7 +20,7 @@ import (
 
 const (
 	pageSize      = 500
-	listTimeout   = 2 * time.Minute
+	pageTimeout   = 20 * time.Second
 	retryInterval = time.Second
 	// watchSeconds is how long API servers keep a watch open, and watchTimeout how long this
 	// replica does. A watch that hangs unnoticed is so replaced before maxSilence.
@@ -82,13 +82,10 @@ func (w *watcher) step(ctx context.Context) error {
 }
 
 func (w *watcher) list(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
 	w.target.beginList()
 	o := metav1.ListOptions{Limit: pageSize, FieldSelector: w.selector}
 	for {
-		put := func(raw []byte) error { return w.target.put(raw, true) }
-		page, err := w.from.List(ctx, o, func() error { return nil }, put)
+		page, err := w.page(ctx, o)
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", w.from.Resource.Resource, err)
 		}
@@ -101,6 +98,12 @@ func (w *watcher) list(ctx context.Context) error {
 	}
 }
 
+func (w *watcher) page(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	return w.from.List(ctx, o, func() error { return nil }, func(raw []byte) error { return w.target.put(raw, true) })
+}
+
 // watch follows the changes after the last version until the API server ends the watch.
 func (w *watcher) watch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
@@ -110,6 +113,10 @@ func (w *watcher) watch(ctx context.Context) error {
 		FieldSelector: w.selector, ResourceVersion: w.version, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](watchSeconds),
 	})
 	if err != nil {
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) { // no answer
+			return fmt.Errorf("watching %s: %w", w.from.Resource.Resource, err)
+		}
 		return w.failed(err)
 	}
 	defer func() { _ = events.Close() }()
@@ -119,8 +126,8 @@ func (w *watcher) watch(ctx context.Context) error {
 		switch {
 		case err != nil && n == 0 && time.Since(began) < retryInterval:
 			return fmt.Errorf("watching %s: the API server ended the watch at once: %w", w.from.Resource.Resource, err)
-		case errors.Is(err, io.EOF), err != nil && ctx.Err() != nil:
-			return nil
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), err != nil && ctx.Err() != nil:
+			return nil // the next watch begins where this one ended
 		case err == nil:
 			err = w.apply(kind, raw)
 		}
