@@ -38,6 +38,8 @@ type Replica struct {
 	Report
 	// Violations has counts of violations in the replica's own encoding; "" without any.
 	Violations string
+	// ExceptionUses has counts of uses of exceptions in the replica's own encoding; "" without any.
+	ExceptionUses string
 }
 
 // Registry watches the Leases of all replicas. Every replica runs one, so that the
@@ -121,6 +123,8 @@ func (g *Registry) observe(obj any) {
 			Name:       cmp.Or(ptr.Deref(lease.Spec.HolderIdentity, ""), lease.Name),
 			Report:     report,
 			Violations: lease.Annotations[annotationViolations],
+
+			ExceptionUses: lease.Annotations[annotationExceptionUses],
 		},
 		at:       g.now(),
 		duration: min(maxDuration, max(0, time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second)),

@@ -16,6 +16,8 @@ const (
 	annotationLoaded          = v1alpha1.GroupName + "/loaded-"
 	annotationKnown           = v1alpha1.GroupName + "/known-fields"
 	annotationWithheld        = v1alpha1.GroupName + "/withheld-fields"
+	annotationUnloaded        = v1alpha1.GroupName + "/unloaded-exceptions"
+	annotationExceptionUses   = v1alpha1.GroupName + "/exception-uses"
 	annotationEpoch           = v1alpha1.GroupName + "/serving-epoch"
 	annotationFingerprint     = v1alpha1.GroupName + "/serving-fingerprint"
 	annotationBadCertificates = v1alpha1.GroupName + "/bad-certificate-alerts"
@@ -49,6 +51,9 @@ func (r Report) annotations() map[string]string {
 	if r.Withheld != "" {
 		out[annotationWithheld] = r.Withheld
 	}
+	if r.Unloaded != "" {
+		out[annotationUnloaded] = r.Unloaded
+	}
 	if r.Epoch != 0 {
 		out[annotationEpoch] = strconv.FormatInt(r.Epoch, 10)
 	}
@@ -67,6 +72,7 @@ func reportOf(annotations map[string]string) (Report, error) {
 	r := Report{Fingerprint: annotations[annotationFingerprint]}
 	r.Known = annotations[annotationKnown]
 	r.Withheld = annotations[annotationWithheld]
+	r.Unloaded = annotations[annotationUnloaded]
 	for _, resource := range versionskew.Resources() {
 		r.Loaded[resource] = annotations[annotationLoaded+resource.String()]
 	}

@@ -46,6 +46,8 @@ type Options struct {
 	Report func(context.Context) Report
 	// Violations returns further content, which each renewal writes; nil is allowed.
 	Violations func() string
+	// ExceptionUses returns further content, too; nil is allowed.
+	ExceptionUses func() string
 	// Loaded returns an error until the policies have been loaded. The Reporter creates
 	// no Lease before that, because API servers do not call the replica yet.
 	Loaded func() error
@@ -189,7 +191,7 @@ func (r *Reporter) lease(report Report, now time.Time) *coordinationv1.LeaseAppl
 	lease := coordinationv1.Lease(LeaseName(r.options.Identity), r.options.Namespace).
 		WithLabels(leaseLabels()).
 		WithAnnotations(report.annotations()).
-		WithAnnotations(r.violations()).
+		WithAnnotations(r.counts()).
 		WithSpec(coordinationv1.LeaseSpec().
 			WithHolderIdentity(r.options.Identity).
 			WithLeaseDurationSeconds(int32(r.timing.duration.Seconds())).
@@ -201,16 +203,21 @@ func (r *Reporter) lease(report Report, now time.Time) *coordinationv1.LeaseAppl
 	return lease
 }
 
-// violations returns the annotation with the counts of violations, if there are any.
-func (r *Reporter) violations() map[string]string {
-	if r.options.Violations == nil {
-		return nil
+// counts returns the annotations with the counts of violations and of uses of exceptions, if there
+// are any.
+func (r *Reporter) counts() map[string]string {
+	out := map[string]string{}
+	for annotation, encode := range map[string]func() string{
+		annotationViolations: r.options.Violations, annotationExceptionUses: r.options.ExceptionUses,
+	} {
+		if encode == nil {
+			continue
+		}
+		if counts := encode(); counts != "" {
+			out[annotation] = counts
+		}
 	}
-	counts := r.options.Violations()
-	if counts == "" {
-		return nil
-	}
-	return map[string]string{annotationViolations: counts}
+	return out
 }
 
 func leaseLabels() map[string]string {

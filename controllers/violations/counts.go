@@ -61,7 +61,7 @@ type counters [4]atomic.Uint64
 // NewCounts returns counts of 0.
 func NewCounts() *Counts { return &Counts{now: time.Now} }
 
-// Add counts a violation. What an exception lets pass is none.
+// Add counts a violation. What passes because of an exception is counted with the exception.
 func (c *Counts) Add(v policy.ViolationReport) {
 	if v.Decision == policy.DecisionExcepted {
 		return

@@ -56,7 +56,9 @@ func newElector(
 		status.Canary(prober),
 		status.Certificate(rotator),
 	}
-	tasks := []func(context.Context) error{rotator.Run, objects.Types.Run, set.backends.Run, p.replicas.Sweep, prober.Run}
+	tasks := []func(context.Context) error{
+		rotator.Run, objects.Types.Run, set.backends.Run, p.replicas.Sweep, prober.Run, newExceptionStatus(p, set, objects).Run,
+	}
 	if p.options.Audit.Interval > 0 {
 		scanner, err := newScanner(p, set, objects)
 		if err != nil {
@@ -114,6 +116,7 @@ func newScanner(p process, set policySet, objects *sources.Sources) (*audit.Scan
 		Store:            set.store,
 		Params:           objects.Params,
 		Resources:        objects.Resources,
+		Exceptions:       set.exceptions,
 		Requests:         p.findings,
 		Native:           native,
 		ExemptNamespaces: set.loader.ExemptNamespaces,

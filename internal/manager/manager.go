@@ -120,6 +120,7 @@ func newReplica(ctx context.Context, config *rest.Config, o options.Options, log
 		"lease":        p.lease.Ready,
 		"server":       func() error { return server.Ready(nil) },
 		"callers":      callers.Ready,
+		"exceptions":   set.exceptions.Ready,
 	})
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ostiary/ostiary/controllers/backends"
 	"github.com/ostiary/ostiary/controllers/certificates"
+	"github.com/ostiary/ostiary/controllers/exceptions"
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/policyvalidator"
 	"github.com/ostiary/ostiary/controllers/sources"
@@ -47,6 +48,8 @@ type policySet struct {
 	backends *backends.Store
 	reviewer *policyvalidator.Reviewer
 	counts   *violations.Counts
+
+	exceptions *exceptions.Store
 }
 
 // newPolicySet returns a policySet, and adds its loader. The reviewer and the loader share
@@ -60,10 +63,15 @@ func newPolicySet(
 		return policySet{}, err
 	}
 	measured := metrics.NewPolicies(ctrlmetrics.Registry)
+	excepted, err := newExceptions(p)
+	if err != nil {
+		return policySet{}, err
+	}
 	environment, err := newEnvironment(p, objects, measured, violated)
 	if err != nil {
 		return policySet{}, err
 	}
+	environment.Exceptions, environment.Excepted = excepted, excepted.Excepted
 	store.Host = environment
 	exempt := append([]string{p.options.Namespace}, p.options.ExemptNamespaces...)
 	impact, err := policyvalidator.NewImpact(p.config, p.options.Namespace, exempt, environment)
@@ -105,5 +113,5 @@ func newPolicySet(
 	reviewer := policyvalidator.New(objects.Versions.Compiler, objects.Resources, p.liveCount, rule,
 		p.log.WithName("review"), impact, objects.Checks()...)
 	reviewer.Rehearse = objects.Types.Rehearse
-	return policySet{store, loader, refusals, external, reviewer, counts}, nil
+	return policySet{store, loader, refusals, external, reviewer, counts, excepted}, nil
 }

@@ -77,18 +77,22 @@ func newReporter(p process, set policySet, provider *certificates.Provider) *rep
 		Identity:  p.identity,
 		Pod:       p.pod,
 		Report: func(context.Context) replicas.Report {
-			return replicas.Report{
+			report := replicas.Report{
 				Report:          set.loader.Report(),
 				Epoch:           provider.Committed(),
 				Fingerprint:     provider.Fingerprint(),
 				BadCertificates: provider.Distrusted(),
 			}
+			set.exceptions.Report(&report.Report)
+			return report
 		},
 		Violations: set.counts.Encode,
 
+		ExceptionUses: set.exceptions.EncodeUses,
+
 		Loaded:  set.store.Loaded,
 		Current: func(ctx context.Context) error { return set.loader.Current(ctx, p.manager.GetAPIReader()) },
-		Changes: []func(context.Context) <-chan struct{}{set.store.Subscribe, provider.Subscribe},
+		Changes: []func(context.Context) <-chan struct{}{set.store.Subscribe, provider.Subscribe, set.exceptions.Subscribe},
 		Log:     p.log.WithName("replicas"),
 	})
 }

@@ -19,6 +19,24 @@ type Report struct {
 	// answers with the previous generation of the policies that use them, because it has seen a
 	// replica that does not.
 	Withheld string
+	// Unloaded are the exceptions, separated by commas, that the replica does not apply, because they
+	// have fields that it does not know. It ends with moreUnloaded if there are more.
+	Unloaded string
+}
+
+// maxUnloaded limits Unloaded in bytes, without moreUnloaded, which is no name of an exception.
+const (
+	maxUnloaded  = 4 << 10
+	moreUnloaded = "..."
+)
+
+// SetUnloaded sets Unloaded.
+func (r *Report) SetUnloaded(exceptions []string) {
+	slices.Sort(exceptions)
+	if r.Unloaded = strings.Join(exceptions, ","); len(r.Unloaded) > maxUnloaded {
+		end := strings.LastIndexByte(r.Unloaded[:maxUnloaded], ',')
+		r.Unloaded = r.Unloaded[:end+1] + moreUnloaded
+	}
 }
 
 // Requirement is what a replica needs in order to answer for a generation of a policy.
@@ -92,6 +110,25 @@ func (p Peers) Missing(q Requirement) string {
 	for i := range p.peers {
 		if why := p.peers[i].lacks(q); why != "" {
 			return waitingFor(p.peers[i].Name, why)
+		}
+	}
+	return ""
+}
+
+// MissingException says which replica does not apply an exception that was loaded with a version,
+// and why; "" if all replicas apply it.
+func (p Peers) MissingException(name string, loaded Vector) string {
+	for i := range p.peers {
+		peer := &p.peers[i]
+		if !peer.Loaded.Reached(loaded) {
+			return waitingFor(peer.Name, "has not loaded it yet")
+		}
+		if peer.Unloaded == "" {
+			continue
+		}
+		names := strings.Split(peer.Unloaded, ",")
+		if slices.Contains(names, name) || slices.Contains(names, moreUnloaded) {
+			return waitingFor(peer.Name, "does not know its fields")
 		}
 	}
 	return ""

@@ -9,6 +9,10 @@ type Resource int
 const (
 	// Policies are the WebhookPolicies.
 	Policies Resource = iota
+	// Exceptions are the WebhookPolicyExceptions.
+	Exceptions
+	// ClusterExceptions are the ClusterWebhookPolicyExceptions.
+	ClusterExceptions
 
 	resources // the number of resources, so it stays last
 )
@@ -23,7 +27,9 @@ func Resources() []Resource {
 }
 
 // String returns the name of a resource, which is part of an annotation of Leases.
-func (r Resource) String() string { return [resources]string{Policies: "policies"}[r] }
+func (r Resource) String() string {
+	return [resources]string{Policies: "policies", Exceptions: "exceptions", ClusterExceptions: "cluster-exceptions"}[r]
+}
 
 // Vector has, for each resource, the resource version up to which every change is loaded, or ""
 // if none is. A cache receives the changes of one resource in their order, so one version stands
