@@ -16,6 +16,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/evaluate"
 	"github.com/ostiary/ostiary/internal/cli/explain"
 	"github.com/ostiary/ostiary/internal/cli/lint"
+	"github.com/ostiary/ostiary/internal/cli/mutate"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/cli/policytest"
 	replay "github.com/ostiary/ostiary/internal/cli/replay/command"
@@ -97,6 +98,7 @@ func commands() []func(*output.Options) *cobra.Command {
 	return []func(*output.Options) *cobra.Command{
 		policytest.NewCommand,
 		evaluate.NewCommand,
+		mutate.NewCommand,
 		explain.NewCommand,
 		lint.NewCommand,
 		convert.NewCommand,
