@@ -17,6 +17,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/exempt"
 	"github.com/ostiary/ostiary/internal/cli/explain"
 	"github.com/ostiary/ostiary/internal/cli/lint"
+	"github.com/ostiary/ostiary/internal/cli/mutate"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/cli/policytest"
 	replay "github.com/ostiary/ostiary/internal/cli/replay/command"
@@ -99,6 +100,7 @@ func commands() []func(*output.Options) *cobra.Command {
 	return []func(*output.Options) *cobra.Command{
 		policytest.NewCommand,
 		evaluate.NewCommand,
+		mutate.NewCommand,
 		explain.NewCommand,
 		lint.NewCommand,
 		convert.NewCommand,

@@ -126,7 +126,11 @@ func evaluationsOf(ctx context.Context, matched []matchedTarget, host Environmen
 	if len(matched) == 1 {
 		return matched[0].evaluations(ctx, matched[0].on, host)
 	}
-	var all []evaluation
+	count := 0
+	for _, m := range matched {
+		count += len(m.policies)
+	}
+	all := make([]evaluation, 0, count)
 	for _, m := range matched {
 		host.pause(ctx)
 		all = append(all, m.evaluations(ctx, m.on, host)...)

@@ -51,6 +51,7 @@ func TestCommandsWithCluster(t *testing.T) {
 	t.Run("explain", testExplainStored)
 	t.Run("completion", testCompletion)
 	t.Run("version", testVersion)
+	t.Run("mutate", func(t *testing.T) { testMutate(t, p) })
 	t.Run("status", testStatusWatch)
 	t.Run("violations", func(t *testing.T) { testViolations(t, p) })
 	t.Run("examples", testExamples)

@@ -18,6 +18,7 @@ import (
 type Batch struct {
 	plans    []plan        // of each policy; without slots for one that the batch cannot evaluate
 	shared   []*Expression // by slot
+	patterns patterns      // of the policies that compute one
 	ofParams []int         // slots of expressions that read params, also by variables
 }
 
@@ -39,6 +40,7 @@ func NewBatch(policies []*Policy) *Batch {
 	for i, policy := range policies {
 		if policy != nil {
 			b.plans[i] = b.newPlan(policy, slotOf)
+			b.addPatterns(policy)
 		}
 	}
 	return b

@@ -31,6 +31,9 @@ type Expression struct {
 	small  bool             // the value has the extent of any class that the values have that it reads
 	reads  []string         // variables, sorted
 	inputs Input
+
+	patterns        patterns // that a call of matches can compute
+	computesPattern bool
 }
 
 // Input is a set of inputs that not all policies have.
@@ -133,6 +136,7 @@ func (c *Compiler) compileNew(parsed *cel.Ast) (u *Expression, err error) {
 	}
 	root := checked.NativeRep().Expr()
 	u = boundsOf(root)
+	u.patterns, u.computesPattern = patternsOf(root)
 	if u.reads, u.inputs, err = readsOf(root); err != nil {
 		return nil, err
 	}

@@ -26,6 +26,9 @@ func decorateSelections(i interpreter.InterpretableV2) (interpreter.Interpretabl
 		if p := presenceFrom(node); p != nil {
 			return p, nil
 		}
+		if m := computedMatchOf(node); m != nil {
+			return m, nil
+		}
 		if args := node.Args(); len(args) == 2 && (node.Function() == "or" || node.Function() == "orValue") {
 			return &optionalOr{id: node.ID(), receiver: args[0], other: args[1], value: node.Function() == "orValue"}, nil
 		}

@@ -1,6 +1,8 @@
 package uncounted
 
 import (
+	"reflect"
+
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
@@ -51,7 +53,7 @@ func (a jsonAdapter) list(elements []any) traits.Lister {
 // each of them.
 func flat(list traits.Lister) traits.Lister {
 	size, _ := list.Size().(types.Int)
-	if size == 0 {
+	if _, ok := elementsOf(list); ok || size == 0 {
 		return list
 	}
 	values := make([]ref.Val, 0, size)
@@ -59,6 +61,19 @@ func flat(list traits.Lister) traits.Lister {
 		values = append(values, it.Next())
 	}
 	return listOf(values)
+}
+
+// valueList is the type of lists that have their elements themselves, as values of CEL.
+var valueList = reflect.TypeOf(listOf(nil)) //nolint:gochecknoglobals // never changed
+
+// elementsOf returns the elements of a list that has them itself. Any other list has to make them, and some lists, such
+// as concatenations, would make all of them for Value.
+func elementsOf(list traits.Lister) ([]ref.Val, bool) {
+	if reflect.TypeOf(list) != valueList {
+		return nil, false
+	}
+	values, ok := list.Value().([]ref.Val)
+	return values, ok
 }
 
 func listOf(values []ref.Val) traits.Lister {

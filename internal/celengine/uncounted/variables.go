@@ -77,9 +77,9 @@ func measure(value ref.Val) extent {
 	case *jsonObject:
 		size.weight = v.weightOnce()
 	case traits.Mapper:
-		return measureElements(v, v)
+		return measureMap(v)
 	case traits.Lister:
-		return measureElements(v, v)
+		return measureList(v)
 	}
 	return size
 }
@@ -98,22 +98,34 @@ func measureURL(u *url.URL) extent {
 	return urlOf(float64(strings.Count(u.RawQuery, "&")+1), float64(parts))
 }
 
-func measureElements(v interface {
-	traits.Sizer
-	traits.Iterable
-}, indexed traits.Indexer) extent {
-	count, ok := v.Size().(types.Int)
+func measureMap(m traits.Mapper) extent {
+	count, ok := m.Size().(types.Int)
 	if !ok {
 		return unlimited()
 	}
 	size := extent{elements: float64(count), weight: 1}
-	_, isMap := v.(traits.Mapper)
-	for it := v.Iterator(); it.HasNext() == types.True; {
-		next := it.Next()
-		size = size.including(measure(next))
-		if isMap {
-			size = size.including(measure(indexed.Get(next)))
+	for it := m.Iterator(); it.HasNext() == types.True; {
+		key := it.Next()
+		size = size.including(measure(key)).including(measure(m.Get(key)))
+	}
+	return size
+}
+
+func measureList(list traits.Lister) extent {
+	if values, ok := elementsOf(list); ok {
+		size := extent{elements: float64(len(values)), weight: 1}
+		for _, value := range values {
+			size = size.including(measure(value))
 		}
+		return size
+	}
+	count, ok := list.Size().(types.Int)
+	if !ok {
+		return unlimited()
+	}
+	size := extent{elements: float64(count), weight: 1}
+	for it := list.Iterator(); it.HasNext() == types.True; {
+		size = size.including(measure(it.Next()))
 	}
 	return size
 }

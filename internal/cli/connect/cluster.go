@@ -147,6 +147,19 @@ func (c *Cluster) Each(
 	return nil
 }
 
+// EachNamed calls visit for the objects of a resource that is written as for Get, of a namespaced one for those in a
+// namespace, "" for all. It reads a page at a time.
+func (c *Cluster) EachNamed(ctx context.Context, resource, namespace string, visit func(*unstructured.Unstructured) error) error {
+	mapping, err := c.mapping(resource)
+	if err != nil {
+		return err
+	}
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		namespace = ""
+	}
+	return c.Each(ctx, mapping.Resource, namespace, "", visit)
+}
+
 // Get returns an object, and whether its kind is namespaced. The resource is written as for
 // kubectl: pod, deploy, deployments.apps or deployments.v1.apps.
 func (c *Cluster) Get(ctx context.Context, resource, namespace, name string) (*unstructured.Unstructured, error) {

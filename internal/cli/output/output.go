@@ -56,6 +56,8 @@ const (
 	JUnit  Format = "junit"
 	SARIF  Format = "sarif"
 	GitHub Format = "github" // workflow commands of GitHub Actions
+	Patch  Format = "patch"  // JSON patches
+	Diffs  Format = "diff"   // unified diffs
 )
 
 // Options are the options of all commands.
@@ -106,11 +108,16 @@ func joined(formats []Format) string {
 // AddFormat adds the flag --output with the formats that a command supports besides
 // table, json and yaml.
 func (o *Options) AddFormat(c *cobra.Command, more ...Format) {
-	flag := formatFlag{format: &o.Format, allowed: append([]Format{Table, JSON, YAML}, more...), selectedGitHub: func() {
+	o.AddFormats(c, append([]Format{Table, JSON, YAML}, more...)...)
+}
+
+// AddFormats adds the flag --output with the formats that a command supports. The first one is the default.
+func (o *Options) AddFormats(c *cobra.Command, allowed ...Format) {
+	flag := formatFlag{format: &o.Format, allowed: allowed, selectedGitHub: func() {
 		EscapeCommands(o.Out)
 		EscapeCommands(o.ErrOut)
 	}}
-	o.Format = Table
+	o.Format = allowed[0]
 	c.Flags().VarP(flag, "output", "o", "format of the result: "+joined(flag.allowed))
 	names := make([]string, len(flag.allowed))
 	for i, f := range flag.allowed {
