@@ -35,8 +35,9 @@ type command struct {
 func NewCommand(o *output.Options) *cobra.Command {
 	run := &command{Options: o}
 	c := &cobra.Command{
-		Use:   "eval -f FILE... [--from-cluster]",
-		Short: "Show what policies decide for objects",
+		Use:        "eval -f FILE... [--from-cluster]",
+		SuggestFor: []string{"evaluate", "apply"},
+		Short:      "Show what policies decide for objects",
 		Long: "Show what policies decide for objects, as if each object were created.\n\n" +
 			"Files have policies, the objects to evaluate, and what policies read: params, Namespaces with their labels, and " +
 			"CustomResourceDefinitions. Mutations come first, and validations get their result. The API server's defaults are not added.\n\n" +

@@ -235,7 +235,7 @@ func (c *command) writeDenials(denials []Denial) error {
 			fmt.Fprintf(&out, "  %s: %s\n", output.Printable(label), output.Printable(v.Expression))
 		}
 	}
-	if _, err := fmt.Fprint(c.Out, out.String()); err != nil {
+	if _, err := fmt.Fprint(c.Out, output.Wrap(c.Out, out.String())); err != nil {
 		return fmt.Errorf("writing the explanation: %w", err)
 	}
 	return nil

@@ -161,11 +161,40 @@ func Colored(w io.Writer) Style {
 
 // IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
+	file, ok := fileOf(w)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+func fileOf(w io.Writer) (*os.File, bool) {
 	if own, ok := w.(*Writer); ok {
 		w = own.to
 	}
 	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
+	return file, ok
+}
+
+// Width returns the columns of a terminal; 0 for other writers. A terminal that does not know its size has 80.
+func Width(w io.Writer) int {
+	columns, _ := size(w)
+	return columns
+}
+
+// Height returns the lines of a terminal; 0 for other writers. A terminal that does not know its size has 24.
+func Height(w io.Writer) int {
+	_, lines := size(w)
+	return lines
+}
+
+func size(w io.Writer) (columns, lines int) {
+	if !IsTerminal(w) {
+		return 0, 0
+	}
+	file, _ := fileOf(w)
+	columns, lines, err := term.GetSize(int(file.Fd()))
+	if err != nil || columns <= 0 || lines <= 0 {
+		return 80, 24
+	}
+	return columns, lines
 }
 
 // Color is a color of a terminal.
@@ -173,10 +202,13 @@ type Color byte
 
 // The colors.
 const (
-	Red    Color = controlRed
-	Green  Color = controlGreen
-	Yellow Color = controlYellow
-	Faint  Color = controlFaint
+	Red     Color = controlRed
+	Green   Color = controlGreen
+	Yellow  Color = controlYellow
+	Magenta Color = controlMagenta
+	Cyan    Color = controlCyan
+	Bold    Color = controlBold
+	Faint   Color = controlFaint
 )
 
 // Paint returns text in a color if the style has colors. Only the writer of the style

@@ -133,12 +133,12 @@ func (s *Status) notReady() int {
 
 // write writes the state for people.
 func (s *Status) write(w io.Writer, style output.Style, wide bool, now time.Time) error {
-	if _, err := fmt.Fprintf(w, "%s\n\n", output.Printable(s.summary(now))); err != nil {
+	if _, err := fmt.Fprintf(w, "%s\n\n", output.Wrap(w, output.Printable(s.summary(now)))); err != nil {
 		return fmt.Errorf("writing the status: %w", err)
 	}
 	if !s.writes() && len(s.Policies) > 0 {
 		text := "No replica leads: the columns READY and REASON are what the last leader wrote, and can be wrong. See kubectl ostiary doctor"
-		if _, err := fmt.Fprintf(w, "%s\n\n", output.Paint(style, output.Red, text)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s\n\n", output.Wrap(w, output.Paint(style, output.Red, text))); err != nil {
 			return fmt.Errorf("writing the status: %w", err)
 		}
 	}
@@ -151,7 +151,7 @@ func (s *Status) write(w io.Writer, style output.Style, wide bool, now time.Time
 		return err
 	}
 	if s.DenialsUnknown != "" {
-		if _, err := fmt.Fprintf(w, "\nDENIED is not known: %s\n", output.Printable(s.DenialsUnknown)); err != nil {
+		if _, err := fmt.Fprint(w, output.Wrap(w, "\nDENIED is not known: "+output.Printable(s.DenialsUnknown)+"\n")); err != nil {
 			return fmt.Errorf("writing the status: %w", err)
 		}
 	}
@@ -177,7 +177,7 @@ func (s *Status) writeCalls(w io.Writer) error {
 		parts = append(parts, fmt.Sprintf("%d more", more))
 	}
 	text := output.Printable(strings.Join(parts, ", "))
-	if _, err := fmt.Fprintf(w, "\nRequests that can cost several calls: %s\n", text); err != nil {
+	if _, err := fmt.Fprint(w, output.Wrap(w, "\nRequests that can cost several calls: "+text+"\n")); err != nil {
 		return fmt.Errorf("writing the status: %w", err)
 	}
 	return nil
@@ -209,7 +209,8 @@ func (s *Status) writeProblems(w io.Writer, style output.Style) error {
 		if p.Ready == "True" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "\n%s: %s\n", output.Paint(style, output.Yellow, p.Name), output.Printable(p.Message)); err != nil {
+		text := fmt.Sprintf("\n%s: %s\n", output.Paint(style, output.Yellow, p.Name), output.Printable(p.Message))
+		if _, err := io.WriteString(w, output.Wrap(w, text)); err != nil {
 			return fmt.Errorf("writing the status: %w", err)
 		}
 	}

@@ -50,9 +50,10 @@ type command struct {
 func NewCommand(o *output.Options) *cobra.Command {
 	run := &command{Options: o}
 	c := &cobra.Command{
-		Use:   "violations [--policy POLICY]... [-f FILE...]",
-		Short: "Show the stored objects that violate policies",
-		Long:  help,
+		Use:        "violations [--policy POLICY]... [-f FILE...]",
+		SuggestFor: []string{"audit", "report"},
+		Short:      "Show the stored objects that violate policies",
+		Long:       help,
 		Example: "  kubectl ostiary violations\n" +
 			"  kubectl ostiary violations -n shop --policy require-team-label",
 		Args: output.NoArgs,

@@ -117,7 +117,7 @@ func (v *Violations) err() error {
 
 // write writes the violations for people.
 func (v *Violations) write(w io.Writer, now time.Time) error {
-	if _, err := fmt.Fprintf(w, "%s\n\n", output.Printable(v.head(now))); err != nil {
+	if _, err := fmt.Fprintf(w, "%s\n\n", output.Wrap(w, output.Printable(v.head(now)))); err != nil {
 		return fmt.Errorf("writing the violations: %w", err)
 	}
 	if len(v.Violations) == 0 {
@@ -132,7 +132,8 @@ func (v *Violations) write(w io.Writer, now time.Time) error {
 		if i == 0 {
 			space = "\n"
 		}
-		if _, err := fmt.Fprintf(w, "%snot included: %s: %s\n", space, output.Printable(m.Subject), output.Printable(m.Reason)); err != nil {
+		text := fmt.Sprintf("%snot included: %s: %s\n", space, output.Printable(m.Subject), output.Printable(m.Reason))
+		if _, err := io.WriteString(w, output.Wrap(w, text)); err != nil {
 			return fmt.Errorf("writing the violations: %w", err)
 		}
 	}
