@@ -41,17 +41,18 @@ func TestTerminal(t *testing.T) {
 		args       string
 		wantStatus int
 	}{
-		"help":         {args: "--help"},
-		"help-eval":    {args: "eval --help"},
-		"error":        {args: "eval --sumary", wantStatus: output.StatusError},
-		"eval":         {args: "eval -f ../many/policies.yaml -f ../many/objects.yaml", wantStatus: output.StatusFindings},
-		"eval-summary": {args: "eval -f ../many/policies.yaml -f ../many/objects.yaml --summary", wantStatus: output.StatusFindings},
-		"explain":      {args: "explain -f policy.yaml --object pod.yaml require-team-label"},
-		"lint":         {args: "lint -f ../many/faulty.yaml", wantStatus: output.StatusFindings},
-		"test":         {args: "test ../many/tests --coverage", wantStatus: output.StatusFindings},
-		"convert":      {args: "convert -f native.yaml -o NEW"},
-		"replay":       {args: "replay --audit-log audit.log -f policy.yaml", wantStatus: output.StatusFindings},
-		"doctor":       {args: "doctor -f dump.yaml", wantStatus: output.StatusFindings},
+		"help":          {args: "--help"},
+		"help-eval":     {args: "eval --help"},
+		"error":         {args: "eval --sumary", wantStatus: output.StatusError},
+		"eval":          {args: "eval -f ../many/policies.yaml -f ../many/objects.yaml", wantStatus: output.StatusFindings},
+		"eval-summary":  {args: "eval -f ../many/policies.yaml -f ../many/objects.yaml --summary", wantStatus: output.StatusFindings},
+		"eval-heat-map": {args: "eval -f ../many/policies.yaml -f ../many/objects.yaml --heat-map", wantStatus: output.StatusFindings},
+		"explain":       {args: "explain -f policy.yaml --object pod.yaml require-team-label"},
+		"lint":          {args: "lint -f ../many/faulty.yaml", wantStatus: output.StatusFindings},
+		"test":          {args: "test ../many/tests --coverage", wantStatus: output.StatusFindings},
+		"convert":       {args: "convert -f native.yaml -o NEW"},
+		"replay":        {args: "replay --audit-log audit.log -f policy.yaml", wantStatus: output.StatusFindings},
+		"doctor":        {args: "doctor -f dump.yaml", wantStatus: output.StatusFindings},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

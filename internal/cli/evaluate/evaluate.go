@@ -15,6 +15,7 @@ import (
 
 	"github.com/ostiary/ostiary/internal/cli/inputs"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/cli/report"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -23,6 +24,7 @@ import (
 type command struct {
 	*output.Options
 	inputs.Flags
+	reports report.Flags
 
 	old     []string
 	deleted bool
@@ -61,11 +63,16 @@ func NewCommand(o *output.Options) *cobra.Command {
 	c.Flags().BoolVar(&run.diff, "diff", true, "show what mutations change")
 	c.Flags().BoolVar(&run.summary, "summary", false,
 		"show the number of objects by policy, namespace and decision instead of each object")
+	run.reports.AddFlags(c)
+	c.MarkFlagsMutuallyExclusive("summary", "heat-map")
 	o.AddFormat(c)
 	return c
 }
 
 func (c *command) run(ctx context.Context) error {
+	if err := c.reports.Check(c.Format); err != nil {
+		return err
+	}
 	progress := c.StartProgress("reading policies and objects")
 	defer progress.Stop()
 	s, err := c.Setting(ctx, c.In, progress, policy.NewCompilerFor)
@@ -91,7 +98,7 @@ func (c *command) run(ctx context.Context) error {
 		return err
 	}
 	progress.Stop()
-	return s.Skipped.Result(c.print(evaluations, len(s.Engine.Names())))
+	return s.Skipped.Result(c.print(evaluations, len(s.Engine.Names()), s.Skipped.Problems()))
 }
 
 // oldObjects returns the objects of --old by their identity.

@@ -204,7 +204,7 @@ func (c *command) write(e *Explanation) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n", output.Printable(e.Request))
 	for _, p := range e.Policies {
-		fmt.Fprintf(&out, "\n%s%s: %s\n", p.Policy, onOperation(p.Operation), output.PaintState(style, string(p.Decision)))
+		fmt.Fprintf(&out, "\n%s%s: %s\n", p.Policy, onOperation(p.Operation), output.PaintAs(style, string(p.Decision), string(p.Decision)))
 		for _, why := range p.Why {
 			fmt.Fprintf(&out, "  because %s\n", output.Printable(strings.TrimPrefix(why, p.Policy+" ")))
 		}

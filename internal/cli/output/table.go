@@ -22,7 +22,18 @@ const (
 // width: the last column is wrapped, and columns without space are below their row. Cells are printable, so that
 // their columns have the width that a terminal shows. Decisions and states have their color.
 func WriteTable(w io.Writer, header []string, rows [][]string) error {
-	t := table{style: Colored(w), header: printableCells(header)}
+	return WriteTableFunc(w, header, rows, func(s Style, column int, text string) string {
+		switch header[column] {
+		case "DECISION", "BEFORE", "RESULT", "READY":
+			return PaintAs(s, text, text)
+		}
+		return text
+	})
+}
+
+// WriteTableFunc is WriteTable with a function that gives cells their color.
+func WriteTableFunc(w io.Writer, header []string, rows [][]string, paint func(s Style, column int, text string) string) error {
+	t := table{style: Colored(w), header: printableCells(header), paintCell: paint}
 	for _, row := range rows {
 		t.rows = append(t.rows, printableCells(row))
 	}
@@ -49,7 +60,8 @@ type table struct {
 	// widths are those of the columns that are beside each other. The others are below their row.
 	widths []int
 	// total is the width of the terminal; 0 without one.
-	total int
+	total     int
+	paintCell func(s Style, column int, text string) string
 }
 
 // fit chooses the layout for a width.
@@ -57,9 +69,9 @@ func (t *table) fit(total int) {
 	t.total = total
 	t.widths = make([]int, len(t.header))
 	for i := range t.widths {
-		t.widths[i] = textWidth(t.header[i])
+		t.widths[i] = TextWidth(t.header[i])
 		for _, row := range t.rows {
-			t.widths[i] = max(t.widths[i], textWidth(row[i]))
+			t.widths[i] = max(t.widths[i], TextWidth(row[i]))
 		}
 	}
 	last := len(t.widths) - 1
@@ -88,7 +100,7 @@ func (t *table) shrink() bool {
 				widest = i
 			}
 		}
-		if widths[widest] <= max(shortest, textWidth(t.header[widest])) {
+		if widths[widest] <= max(shortest, TextWidth(t.header[widest])) {
 			return false
 		}
 		widths[widest]--
@@ -121,7 +133,7 @@ func (t *table) writeRow(out *strings.Builder, row []string, isHeader bool) {
 	for i, width := range t.widths {
 		cells[i] = []string{row[i]}
 		if t.total > 0 {
-			cells[i] = wrapText(row[i], max(width, 1), textWidth)
+			cells[i] = wrapText(row[i], max(width, 1), TextWidth)
 		}
 		height = max(height, len(cells[i]))
 	}
@@ -130,7 +142,7 @@ func (t *table) writeRow(out *strings.Builder, row []string, isHeader bool) {
 		for i, width := range t.widths {
 			if line < len(cells[i]) && cells[i][line] != "" {
 				out.WriteString(strings.Repeat(" ", pad) + t.paint(i, cells[i][line], isHeader))
-				pad = -textWidth(cells[i][line])
+				pad = -TextWidth(cells[i][line])
 			}
 			pad += width + gap
 		}
@@ -150,7 +162,7 @@ func (t *table) writeBelow(out *strings.Builder, row []string, isHeader bool) {
 		if several {
 			name = t.header[i] + ": "
 		}
-		for n, line := range wrapText(name+row[i], max(t.total-len(below), 1), textWidth) {
+		for n, line := range wrapText(name+row[i], max(t.total-len(below), 1), TextWidth) {
 			text := line
 			if n == 0 {
 				text = Paint(t.style, Faint, name) + t.paint(i, strings.TrimPrefix(line, name), isHeader)
@@ -170,30 +182,26 @@ func (t *table) paint(column int, text string, isHeader bool) string {
 	if isHeader {
 		return Paint(t.style, Bold, text)
 	}
-	switch t.header[column] {
-	case "DECISION", "BEFORE", "RESULT", "READY":
-		return PaintState(t.style, text)
-	}
-	return text
+	return t.paintCell(t.style, column, text)
 }
 
-// PaintState gives a decision or a state of this project its color. The word alone says the same as its color.
-func PaintState(s Style, word string) string {
+// PaintAs gives a text the color of a decision or a state. The text has the same meaning without the color.
+func PaintAs(s Style, word, text string) string {
 	switch word {
 	case "deny", "fail", "left out", "False":
-		return Paint(s, Red, word)
+		return Paint(s, Red, text)
 	case "error":
-		return Paint(s, Magenta, word)
+		return Paint(s, Magenta, text)
 	case "warn", "audit", "ratchet", "breakglass", "changed", "Unknown", "unknown":
-		return Paint(s, Yellow, word)
+		return Paint(s, Yellow, text)
 	case "allow", "converted", "True":
-		return Paint(s, Green, word)
+		return Paint(s, Green, text)
 	case "mutate", "annotate":
-		return Paint(s, Cyan, word)
+		return Paint(s, Cyan, text)
 	case "skip", "unmatched", "not evaluated":
-		return Paint(s, Faint, word)
+		return Paint(s, Faint, text)
 	}
-	return word
+	return text
 }
 
 // Printable returns text on one line, with escapes like those of a Writer.

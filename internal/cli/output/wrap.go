@@ -41,7 +41,7 @@ func wrapLines(w io.Writer, text, further string) string {
 	if columns <= 0 {
 		return text
 	}
-	measure := func(part string) int { return textWidth(withoutControls(w, part)) }
+	measure := func(part string) int { return TextWidth(withoutControls(w, part)) }
 	var out strings.Builder
 	for line := range strings.Lines(text) {
 		content := strings.TrimSuffix(line, "\n")
@@ -122,8 +122,8 @@ func divide(word string, columns int) int {
 	return end
 }
 
-// textWidth returns the number of columns of a terminal that printable text takes.
-func textWidth(text string) (columns int) {
+// TextWidth returns the number of columns of a terminal that printable text takes.
+func TextWidth(text string) (columns int) {
 	for _, r := range text {
 		columns += runeWidth(r)
 	}

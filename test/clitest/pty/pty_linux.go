@@ -50,7 +50,10 @@ func Open(tb testing.TB, columns, lines uint16) *Terminal {
 	return t
 }
 
-// read keeps what is written, until the other side is closed.
+// end is what Close writes: what a terminal has not read when its other side is closed can be lost.
+const end = "\x00end"
+
+// read keeps what is written, until the end.
 func (t *Terminal) read(master *os.File) {
 	defer close(t.done)
 	part := make([]byte, 1024)
@@ -58,8 +61,9 @@ func (t *Terminal) read(master *os.File) {
 		n, err := master.Read(part)
 		t.mu.Lock()
 		t.text.Write(part[:n])
+		ended := bytes.HasSuffix(t.text.Bytes(), []byte(end))
 		t.mu.Unlock()
-		if err != nil {
+		if err != nil || ended {
 			return
 		}
 	}
@@ -74,7 +78,8 @@ func (t *Terminal) String() string {
 
 // Close closes the terminal, and returns the lines that were written.
 func (t *Terminal) Close() string {
-	_ = t.File.Close()
+	_, _ = t.File.WriteString(end)
 	<-t.done
-	return strings.ReplaceAll(t.String(), "\r\n", "\n")
+	_ = t.File.Close()
+	return strings.ReplaceAll(strings.TrimSuffix(t.String(), end), "\r\n", "\n")
 }
