@@ -232,7 +232,7 @@ func (c *command) writeDenials(denials []Denial) error {
 			if v.Computed {
 				label += ", which computes its message"
 			}
-			fmt.Fprintf(&out, "  %s: %s\n", output.Printable(label), output.Printable(v.Expression))
+			fmt.Fprintf(&out, "  %s: %s\n", output.Printable(label), output.Printable(strings.Join(strings.Fields(v.Expression), " ")))
 		}
 	}
 	if _, err := fmt.Fprint(c.Out, output.Wrap(c.Out, out.String())); err != nil {

@@ -159,6 +159,9 @@ func Colored(w io.Writer) Style {
 	return Style{}
 }
 
+// ColoredRecording returns the style for w with colors, whatever it is.
+func ColoredRecording(w io.Writer) Style { return Style{to: w} }
+
 // IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	file, ok := fileOf(w)
