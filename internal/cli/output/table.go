@@ -146,14 +146,19 @@ func (t *table) writeRow(out *strings.Builder, row []string, isHeader bool) {
 			}
 			pad += width + gap
 		}
-		out.WriteString("\n")
+		if line < height-1 {
+			out.WriteString("\n")
+		}
 	}
 	t.writeBelow(out, row, isHeader)
 }
 
-// writeBelow writes the cells that are below their row. Several have their names before them, and one is below its name.
+// writeBelow writes the cells that are below their row. Several have their names before them, and share lines if there
+// is space; one is below its name.
 func (t *table) writeBelow(out *strings.Builder, row []string, isHeader bool) {
 	several := len(t.header)-len(t.widths) > 1
+	space := max(t.total-len(below), 1)
+	used := 0
 	for i := len(t.widths); i < len(row); i++ {
 		if row[i] == "" || isHeader && (several || t.isEmpty(i)) {
 			continue
@@ -162,14 +167,24 @@ func (t *table) writeBelow(out *strings.Builder, row []string, isHeader bool) {
 		if several {
 			name = t.header[i] + ": "
 		}
-		for n, line := range wrapText(name+row[i], max(t.total-len(below), 1), TextWidth) {
-			text := line
-			if n == 0 {
-				text = Paint(t.style, Faint, name) + t.paint(i, strings.TrimPrefix(line, name), isHeader)
-			}
-			out.WriteString(below + text + "\n")
+		lines := wrapText(name+row[i], space, TextWidth)
+		begin := "\n" + below
+		if width := TextWidth(lines[0]); used > 0 && len(lines) == 1 && used+gap+width <= space {
+			begin = strings.Repeat(" ", gap)
+			used += gap + width
+		} else {
+			used = width
+		}
+		value, isNamed := strings.CutPrefix(lines[0], name)
+		if !isNamed { // it is longer than the line
+			value, name = lines[0], ""
+		}
+		out.WriteString(begin + Paint(t.style, Faint, name) + t.paint(i, value, isHeader))
+		for _, line := range lines[1:] {
+			out.WriteString("\n" + below + line)
 		}
 	}
+	out.WriteString("\n")
 }
 
 // isEmpty reports whether no row has text in a column.

@@ -58,6 +58,8 @@ type Policy struct {
 	Denied          *int       `json:"denied,omitempty"`
 	DeniedPerMinute *float64   `json:"deniedPerMinute,omitempty"`
 	Created         *time.Time `json:"created,omitempty"`
+
+	recent []int // denied requests between the last updates of --watch
 }
 
 // statusOf returns the state in a dump. Without metrics, the denials are not known.
@@ -147,6 +149,9 @@ func (s *Status) write(w io.Writer, style output.Style, wide bool, now time.Time
 		return err
 	}
 	header, rows := s.table(wide, now)
+	if output.IsTerminal(w) && s.hasTimeLines() {
+		header, rows = s.addTimeLines(header, rows)
+	}
 	if err := output.WriteTable(w, header, rows); err != nil {
 		return err
 	}
@@ -199,6 +204,20 @@ func (s *Status) table(wide bool, now time.Time) (header []string, rows [][]stri
 		}
 	}
 	return header, rows
+}
+
+// hasTimeLines reports whether there are two updates.
+func (s *Status) hasTimeLines() bool {
+	return slices.ContainsFunc(s.Policies, func(p Policy) bool { return len(p.recent) > 0 })
+}
+
+// addTimeLines adds the column RECENT after DENIED/MIN.
+func (s *Status) addTimeLines(header []string, rows [][]string) (withTimeLines []string, of [][]string) {
+	at := slices.Index(header, "DENIED/MIN") + 1
+	for i := range rows {
+		rows[i] = slices.Insert(rows[i], at, timeLine(s.Policies[i].recent))
+	}
+	return slices.Insert(header, at, "RECENT"), rows
 }
 
 // writes reports whether a replica writes the status of policies.
