@@ -154,13 +154,13 @@ func (t *table) writeRow(out *strings.Builder, row []string, isHeader bool) {
 }
 
 // writeBelow writes the cells that are below their row. Several have their names before them, and share lines if there
-// is space; one is below its name.
+// is space; one is below its name. A dash, which only keeps a column in its place, is not written.
 func (t *table) writeBelow(out *strings.Builder, row []string, isHeader bool) {
 	several := len(t.header)-len(t.widths) > 1
 	space := max(t.total-len(below), 1)
 	used := 0
 	for i := len(t.widths); i < len(row); i++ {
-		if row[i] == "" || isHeader && (several || t.isEmpty(i)) {
+		if row[i] == "" || row[i] == "-" && several || isHeader && (several || t.isEmpty(i)) {
 			continue
 		}
 		name := ""
@@ -182,6 +182,7 @@ func (t *table) writeBelow(out *strings.Builder, row []string, isHeader bool) {
 		out.WriteString(begin + Paint(t.style, Faint, name) + t.paint(i, value, isHeader))
 		for _, line := range lines[1:] {
 			out.WriteString("\n" + below + line)
+			used = space // nothing follows the last one
 		}
 	}
 	out.WriteString("\n")
