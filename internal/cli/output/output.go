@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/yaml"
@@ -120,15 +121,25 @@ func (o *Options) AddFormat(c *cobra.Command, more ...Format) {
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// NoArgs rejects arguments. Files are named with flags.
+// NoArgs rejects arguments. Files are named with flags, of which the required ones must be there.
 func NoArgs(c *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
-		return nil
+		return missingFlag(c)
 	case c.Flags().Lookup("filename") != nil:
 		return fmt.Errorf("unexpected argument %q: name files with -f", args[0])
 	}
 	return fmt.Errorf("unexpected argument %q", args[0])
+}
+
+// missingFlag returns an error if a required flag is absent, before cobra's, which does not say what to write.
+func missingFlag(c *cobra.Command) (err error) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[cobra.BashCompOneRequiredFlag] != nil && !f.Changed {
+			err = fmt.Errorf("--%s is missing: use %s", f.Name, c.UseLine())
+		}
+	})
+	return err
 }
 
 // Print writes a result as JSON or YAML.
