@@ -112,13 +112,8 @@ func paintCell(style output.Style, _ int, text string) string {
 // legend names the signs that a heat map has.
 func legend(g *grid) string {
 	var parts []string
-	for _, decision := range severities() {
-		for _, c := range g.cells {
-			if c.Worst == decision {
-				parts = append(parts, sign(decision)+" "+decision)
-				break
-			}
-		}
+	for _, decision := range g.decisions() {
+		parts = append(parts, sign(decision)+" "+decision)
 	}
 	return "objects with their worst decision: " + strings.Join(parts, ", ")
 }

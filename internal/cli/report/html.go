@@ -56,7 +56,7 @@ func (r *Report) page() ([]byte, error) {
 	for _, namespace := range g.namespaces {
 		p.Namespaces = append(p.Namespaces, namespaceName(namespace))
 	}
-	for _, decision := range severities() {
+	for _, decision := range g.decisions() {
 		p.Legend = append(p.Legend, legendEntry{sign(decision), classOf(decision), decision})
 	}
 	for i, policy := range g.policies {

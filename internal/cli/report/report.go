@@ -134,6 +134,18 @@ func (r *Report) grid() *grid {
 	return g
 }
 
+// decisions returns the worst decisions of the cells, in their order.
+func (g *grid) decisions() []string {
+	return slices.DeleteFunc(severities(), func(decision string) bool {
+		for _, c := range g.cells {
+			if c.Worst == decision {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 func byImportance(cells map[string]cell) []string {
 	order := severities()
 	rank := func(name string) int { return slices.Index(order, cells[name].Worst) }
