@@ -42,6 +42,7 @@ func TestTerminal(t *testing.T) {
 		wantStatus int
 	}{
 		"help":          {args: "--help"},
+		"help-doctor":   {args: "doctor --help"},
 		"help-eval":     {args: "eval --help"},
 		"error":         {args: "eval --sumary", wantStatus: output.StatusError},
 		"eval":          {args: "eval -f ../many/policies.yaml -f ../many/objects.yaml", wantStatus: output.StatusFindings},
@@ -86,7 +87,8 @@ func checkWidth(t *testing.T, text string, columns int) {
 	}
 	for line := range strings.Lines(text) {
 		text := strings.TrimSpace(line)
-		isCopied := strings.HasPrefix(text, "kubectl ostiary ") || strings.HasPrefix(text, "https://")
+		isCopied := strings.HasPrefix(line, "  ") && strings.HasSuffix(text, "\\") || strings.HasPrefix(text, "kubectl ostiary ") ||
+			strings.HasPrefix(text, "https://")
 		if utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > columns && !isCopied {
 			t.Errorf("more than %d columns: %s", columns, line)
 		}

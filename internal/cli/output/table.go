@@ -13,7 +13,7 @@ const (
 	// narrowest is the least width of the last column beside the others. If it would be narrower, it is below them.
 	narrowest = 28
 	// shortest is the least width to which the other columns shrink.
-	shortest = 16
+	shortest = 24
 	// below indents what is below its row.
 	below = "  "
 )

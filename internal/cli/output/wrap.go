@@ -10,10 +10,12 @@ import (
 
 // Wrap returns text for a writer: on a terminal, lines that are too long are divided at spaces, and continue with
 // two more spaces than they begin with. Other writers get the text as it is.
-func Wrap(w io.Writer, text string) string { return wrapLines(w, text, below) }
+func Wrap(w io.Writer, text string) string {
+	return wrapLines(w, text, below, func(string) bool { return false })
+}
 
 // WrapProse returns text of paragraphs and lists for a writer: on a terminal, the lines of a paragraph become as long
-// as there is space.
+// as there is space. Lines with an indent, such as commands, stay as they are.
 func WrapProse(w io.Writer, text string) string {
 	if Width(w) <= 0 {
 		return text
@@ -32,11 +34,13 @@ func WrapProse(w io.Writer, text string) string {
 		out.WriteString(line)
 		before = line
 	}
-	return wrapLines(w, out.String(), "")
+	return wrapLines(w, out.String(), "", isCommand)
 }
 
-// wrapLines divides lines. The following ones have a further indent.
-func wrapLines(w io.Writer, text, further string) string {
+func isCommand(line string) bool { return strings.HasPrefix(line, " ") }
+
+// wrapLines divides lines, except for some. The following ones have a further indent.
+func wrapLines(w io.Writer, text, further string, stays func(line string) bool) string {
 	columns := Width(w)
 	if columns <= 0 {
 		return text
@@ -45,7 +49,7 @@ func wrapLines(w io.Writer, text, further string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
 		content := strings.TrimSuffix(line, "\n")
-		if measure(content) <= columns {
+		if measure(content) <= columns || stays(content) {
 			out.WriteString(line)
 			continue
 		}
