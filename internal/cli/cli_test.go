@@ -37,7 +37,7 @@ func TestStatus(t *testing.T) {
 		"no file":            {args: []string{"lint"}, want: output.StatusError, wantErrOut: "error: --filename is missing: use kubectl ostiary lint -f FILE... [flags]\n"},
 		"an argument":        {args: []string{"version", "a"}, want: output.StatusError, wantErrOut: "error: unexpected argument \"a\"\n"},
 		"an unknown flag":    {args: []string{"version", "--bar"}, want: output.StatusError, wantErrOut: "error: unknown flag: --bar: kubectl ostiary version --help lists the flags\n"},
-		"a typo of a flag":   {args: []string{"eval", "--sumary"}, want: output.StatusError, wantErrOut: "error: unknown flag: --sumary, did you mean --summary?\n"},
+		"a typo of a flag":   {args: []string{"eval", "--filenam"}, want: output.StatusError, wantErrOut: "error: unknown flag: --filenam, did you mean --filename?\n"},
 		"a synonym":          {args: []string{"validate"}, want: output.StatusError, wantErrOut: "error: unknown command \"validate\" for \"kubectl ostiary\", did you mean \"lint\"?\n"},
 		"help of a typo":     {args: []string{"help", "evl"}, want: output.StatusError, wantErrOut: "error: unknown command \"evl\" for \"kubectl ostiary\", did you mean \"eval\"?\n"},
 		"help of a command":  {args: []string{"help", "eval"}, want: output.StatusOK},

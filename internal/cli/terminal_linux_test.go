@@ -44,7 +44,7 @@ func TestTerminal(t *testing.T) {
 		"help":          {args: "--help"},
 		"help-doctor":   {args: "doctor --help"},
 		"help-eval":     {args: "eval --help"},
-		"error":         {args: "eval --sumary", wantStatus: output.StatusError},
+		"error":         {args: "eval --filenam policy.yaml", wantStatus: output.StatusError},
 		"eval":          {args: "eval -f ../many/policies.yaml -f ../many/objects.yaml", wantStatus: output.StatusFindings},
 		"eval-summary":  {args: "eval -f ../many/policies.yaml -f ../many/objects.yaml --summary", wantStatus: output.StatusFindings},
 		"eval-heat-map": {args: "eval -f ../many/policies.yaml -f ../many/objects.yaml --heat-map", wantStatus: output.StatusFindings},

@@ -65,8 +65,8 @@ func wrapLines(w io.Writer, text, further string, stays func(line string) bool) 
 func withoutControls(w io.Writer, text string) string {
 	own, ok := w.(*Writer)
 	if !ok {
-		for _, letter := range controlLetters {
-			text = strings.ReplaceAll(text, controlOf(byte(letter)), "")
+		for i := range len(controlLetters) {
+			text = strings.ReplaceAll(text, controlOf(controlLetters[i]), "")
 		}
 		return text
 	}

@@ -19,7 +19,7 @@ import (
 
 func sample() *Report {
 	r := &Report{Title: "Findings", Summary: "3 objects", Made: time.Unix(0, 0), Notes: []string{"secrets: no access"}}
-	for _, f := range []Finding{
+	r.Findings = []Finding{
 		{"require-team", "shop", "Pod shop/a", "deny", "add the label team"},
 		{"require-team", "shop", "Pod shop/b", "warn", "add the label team"},
 		{"require-team", "", "Node n", "audit", "add the label team"},
@@ -27,8 +27,6 @@ func sample() *Report {
 		{"images", "shop", "Pod shop/a", "error", "no such key: image"},
 		{"images", "shop", "Pod shop/c", "mutate", ""},
 		{"names-that-are-longer-than-a-column-for-names", "a-namespace-with-a-long-name", "Pod a", "not evaluated", "ask a cluster"},
-	} {
-		r.Findings = append(r.Findings, f)
 	}
 	return r
 }

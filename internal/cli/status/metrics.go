@@ -185,10 +185,10 @@ func timeLine(numbers []int) string {
 	most := max(1, slices.Max(append([]int{0}, numbers...)))
 	var out strings.Builder
 	for _, n := range numbers {
-		switch {
-		case n == unknownStep:
+		switch n {
+		case unknownStep:
 			out.WriteRune('?')
-		case n == 0:
+		case 0:
 			out.WriteRune(bars[0])
 		default:
 			out.WriteRune(bars[1+n*(len(bars)-2)/most])
