@@ -81,12 +81,12 @@ prometheus: ## Unpack Prometheus and promtool for tests from their Debian packag
 	@hack/prometheus.sh bin/prometheus
 
 .PHONY: demo
-demo: kubernetes build ## Show Ostiary on a local control plane, until Ctrl-C (ONCE=1: exit at the end)
+demo: kubernetes build cli ## Show Ostiary on a local control plane, until Ctrl-C (ONCE=1: exit at the end)
 	@go build -o bin/demo ./hack/demo # go run would keep SIGTERM from it
 	@exec bin/demo $${ONCE:+-once}
 
 .PHONY: demo-cast
-demo-cast: kubernetes build ## Record the demo for the site, docs/images/demo.cast
+demo-cast: kubernetes build cli ## Record the demo for the site, docs/images/demo.cast
 	@go build -o bin/demo ./hack/demo
 	@exec bin/demo -once -cast docs/images/demo.cast
 

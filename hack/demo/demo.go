@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"time"
 
+	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/test/controlplane"
 	"github.com/ostiary/ostiary/test/manager"
 )
@@ -26,13 +26,13 @@ type demo struct {
 
 // run runs the demo, and removes everything that it created.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
-	d := demo{progress: progress{out: out, start: time.Now()}}
+	d := demo{progress: newProgress(out)}
 	d.printf("Starting a Kubernetes control plane")
 	if d.cp, err = controlplane.Start(ctx, controlplane.Options{Dir: o.dir, Log: d, Audit: true}); err != nil {
 		return unlessEnded(ctx, err)
 	}
 	defer func() { err = errors.Join(err, d.cp.Stop()) }()
-	d.kubectl = kubectl{path: d.cp.Kubectl(), kubeconfig: d.cp.Kubeconfig(), home: filepath.Join(d.cp.Dir(), "kubectl")}
+	d.kubectl = kubectl{path: d.cp.Kubectl(), plugin: o.cli, kubeconfig: d.cp.Kubeconfig(), home: filepath.Join(d.cp.Dir(), "kubectl")}
 	if err := d.install(ctx); err != nil {
 		return err
 	}
@@ -103,8 +103,9 @@ func (d demo) startManager(ctx context.Context, path string) (*controlplane.Runn
 
 // runSteps applies the samples and runs the steps.
 func (d demo) runSteps(ctx context.Context) error {
-	d.printf("Applying config/samples, and waiting until every policy is Ready, except those that need an external webhook")
+	d.printf("Creating a Pod, and then the policies of config/samples; waiting until those without an external webhook are Ready")
 	err := d.kubectl.do(ctx,
+		[]string{"run", "before", "--image=nginx:1.29"},
 		[]string{"apply", "-k", "config/samples"},
 		[]string{"wait", "--for=condition=Ready", "webhookpolicies", "--selector=!example.com/needs", waitTimeout},
 	)
@@ -113,13 +114,13 @@ func (d demo) runSteps(ctx context.Context) error {
 	}
 	for _, s := range steps() {
 		d.printf("%s", s.title)
-		if err := s.setAction(ctx, d.kubectl, d.out); err != nil {
+		if err := s.setAction(ctx, d.kubectl, d.progress); err != nil {
 			return err
 		}
 		if err := s.await(ctx, d.kubectl); err != nil {
 			return err
 		}
-		if err := s.run(ctx, d.kubectl, d.out, d.cp.AuditLog(0)); err != nil {
+		if err := s.run(ctx, d.kubectl, d.progress, d.cp.AuditLog(0)); err != nil {
 			return err
 		}
 	}
@@ -137,18 +138,26 @@ const nextSteps = `Next steps:
 
 // waitForInterrupt prints commands to try, and waits until ctx ends.
 func (d demo) waitForInterrupt(ctx context.Context) error {
-	fmt.Fprintf(d.out, `Try more commands in another terminal:
+	fmt.Fprintf(d.out, `The manager's log is %s
+The audit log of the API server is %s
+The metrics of the manager are %s
+
+In another terminal, enter
 
   export KUBECONFIG=%q KUBECACHEDIR=%q
-  alias kubectl=%q
-  kubectl get webhookpolicies
-  kubectl create deployment shop --image=nginx:1.29 --replicas=9
-  kubectl explain webhookpolicy.spec
-  curl -s %s | grep ^ostiary_policy
+  export PATH=%q:$PATH
 
-The manager's log is %s
-The audit log of the API server is %s
-`, d.kubectl.kubeconfig, d.kubectl.home, d.kubectl.path, d.metrics, d.cp.LogFile(manager.Name), d.cp.AuditLog(0))
+and try three commands:
+
+`, d.cp.LogFile(manager.Name), d.cp.AuditLog(0), d.metrics, d.kubectl.kubeconfig, d.kubectl.home, d.kubectl.folders())
+	for _, command := range []string{
+		"kubectl create deployment shop --image=nginx:1.29 --replicas=9",
+		"kubectl ostiary explain pod/before",
+		"kubectl ostiary violations --heat-map",
+	} {
+		fmt.Fprintf(d.out, "  %s\n", output.Paint(d.style, output.Cyan, command))
+	}
+	fmt.Fprintln(d.out)
 	d.printf("Ready. Ctrl-C stops everything and removes it")
 	<-ctx.Done()
 	if err := context.Cause(ctx); errors.Is(err, errManagerEnded) {

@@ -93,7 +93,7 @@ func TestKubectlErrors(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	var out bytes.Buffer
-	p := progress{out: &out}
+	p := newProgress(&out)
 	p.printf("Doing %d things", 2)
 	if n, err := io.WriteString(p, "etcd ready\n"); n != len("etcd ready\n") || err != nil {
 		t.Errorf("wrote %d, %v", n, err)

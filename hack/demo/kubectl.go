@@ -7,13 +7,29 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 )
 
 // kubectl runs the real kubectl with the demo's control plane. Its cache is in the
 // temporary directory, and it does not read the user's settings.
-type kubectl struct{ path, kubeconfig, home string }
+type kubectl struct {
+	path string
+	// plugin is kubectl-ostiary, which kubectl runs if its folder is in the PATH.
+	plugin, kubeconfig, home string
+}
+
+// folders are those of kubectl and its plugin, for the PATH.
+func (k kubectl) folders() string {
+	var out []string
+	for _, program := range []string{k.path, k.plugin} {
+		if absolute, err := filepath.Abs(program); err == nil { // else the step that needs it says what is not found
+			out = append(out, filepath.Dir(absolute))
+		}
+	}
+	return strings.Join(out, ":")
+}
 
 // result is the exit status and output of a kubectl command.
 type result struct {
@@ -25,7 +41,7 @@ type result struct {
 func (k kubectl) run(ctx context.Context, args ...string) (result, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, k.path, args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + k.home, "KUBECONFIG=" + k.kubeconfig}
+	cmd.Env = []string{"PATH=" + k.folders() + ":" + os.Getenv("PATH"), "HOME=" + k.home, "KUBECONFIG=" + k.kubeconfig}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us to handle
 	err := cmd.Run()
@@ -56,8 +72,11 @@ func (k kubectl) do(ctx context.Context, commands ...[]string) error {
 func commandLine(args []string) string {
 	line := "kubectl"
 	for _, arg := range args {
-		if strings.Contains(arg, `"`) {
+		switch {
+		case strings.Contains(arg, `"`):
 			arg = "'" + arg + "'"
+		case strings.ContainsAny(arg, "' "):
+			arg = `"` + arg + `"`
 		}
 		line += " " + arg
 	}

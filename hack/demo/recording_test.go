@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -40,7 +41,8 @@ func readRecording(t *testing.T, path string) (header, string) {
 		last = at
 		printed.WriteString(event[2].(string))
 	}
-	return h, strings.ReplaceAll(printed.String(), "\r\n", "\n")
+	colors := regexp.MustCompile(`\x1b\[\d+m`)
+	return h, colors.ReplaceAllString(strings.ReplaceAll(printed.String(), "\r\n", "\n"), "")
 }
 
 func TestRecord(t *testing.T) {

@@ -69,6 +69,12 @@ func TestOutcomeCheck(t *testing.T) {
 			give: result{stdout: "pod/api created\n", stderr: "Warning: x\n"},
 			err:  `standard error "Warning: x\n", not empty`,
 		},
+		"explained": {want: outcome{stdoutParts: []string{"spec.validations[0]"}}, give: result{stdout: "  spec.validations[0]: true\n"}},
+		"not explained": {
+			want: outcome{stdoutParts: []string{"spec.validations[0]"}},
+			give: result{stdout: "nothing\n"},
+			err:  `standard output "nothing\n", without "spec.validations[0]"`,
+		},
 		"not allowed": {want: allowed, give: result{exit: 1, stderr: message}, err: "exit status 1, not 0"},
 	}
 	for name, tt := range tests {
@@ -87,7 +93,7 @@ func TestOutcomeCheck(t *testing.T) {
 // A step without expectations would accept every result.
 func TestStepsAreExact(t *testing.T) {
 	for _, s := range steps() {
-		if s.want.exit == 0 && s.want.stdout == "" {
+		if s.want.exit == 0 && s.want.stdout == "" && len(s.want.stdoutParts) == 0 {
 			t.Errorf("%s: the expected output is missing", commandLine(s.args))
 		}
 		if (s.want.prefix == "") != (len(s.want.parts) == 0) {

@@ -45,17 +45,18 @@ func Run(ctx context.Context, programVersion string, args []string, streams gene
 
 func execute(ctx context.Context, programVersion string, args []string, streams genericiooptions.IOStreams) int {
 	root := NewCommand(programVersion, streams)
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // nil would be the arguments of the program
 	err := root.ExecuteContext(ctx)
 	var findings *output.FindingsError
 	switch {
 	case err == nil:
 	case errors.As(err, &findings):
 		if findings.Text != "" {
-			_, _ = fmt.Fprintln(streams.ErrOut, findings.Text)
+			_, _ = fmt.Fprintln(streams.ErrOut, output.Wrap(streams.ErrOut, output.Paint(output.Colored(streams.ErrOut), output.Bold, findings.Text)))
 		}
 	default:
-		_, _ = fmt.Fprintln(streams.ErrOut, "error: "+strings.TrimSpace(err.Error()))
+		text := output.Paint(output.Colored(streams.ErrOut), output.Red, "error:") + " " + strings.TrimSpace(err.Error())
+		_, _ = fmt.Fprintln(streams.ErrOut, output.Wrap(streams.ErrOut, text))
 	}
 	return output.Status(err)
 }
@@ -77,9 +78,15 @@ func NewCommand(programVersion string, streams genericiooptions.IOStreams) *cobr
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
-	for _, add := range commands() {
-		root.AddCommand(add(&output.Options{IOStreams: streams, Version: programVersion}))
+	for _, g := range groups() {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, add := range g.commands {
+			c := add(&output.Options{IOStreams: streams, Version: programVersion})
+			c.GroupID = g.title
+			root.AddCommand(c)
+		}
 	}
+	setHelp(root)
 	return root
 }
 
@@ -95,23 +102,22 @@ func noCommand(c *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %q%s", args[0], c.CommandPath(), hint)
 }
 
-// commands returns the constructors of all commands. This is the only list of them.
-func commands() []func(*output.Options) *cobra.Command {
-	return []func(*output.Options) *cobra.Command{
-		policytest.NewCommand,
-		evaluate.NewCommand,
-		mutate.NewCommand,
-		explain.NewCommand,
-		lint.NewCommand,
-		convert.NewCommand,
-		replay.NewCommand,
-		doctor.NewCommand,
-		status.NewCommand,
-		violations.NewCommand,
-		exempt.NewCommand,
-		exempt.NewBaselineCommand,
-		suspend.NewCommand,
-		suspend.NewResumeCommand,
-		version.NewCommand,
+// group is a group of commands in the help.
+type group struct {
+	title    string
+	commands []func(*output.Options) *cobra.Command
+}
+
+const otherCommands = "Other commands"
+
+// groups returns the constructors of all commands, by their group. This is the only list of them.
+func groups() []group {
+	type commands = []func(*output.Options) *cobra.Command
+	return []group{
+		{"Write and test policies, without a cluster", commands{lint.NewCommand, policytest.NewCommand, evaluate.NewCommand, explain.NewCommand}},
+		{"Look at a cluster", commands{status.NewCommand, violations.NewCommand, doctor.NewCommand}},
+		{"Migrate and roll out policies", commands{convert.NewCommand, replay.NewCommand, mutate.NewCommand}},
+		{"Let requests pass", commands{exempt.NewCommand, exempt.NewBaselineCommand, suspend.NewCommand, suspend.NewResumeCommand}},
+		{otherCommands, commands{version.NewCommand}},
 	}
 }

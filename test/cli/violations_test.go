@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -118,7 +120,14 @@ func testViolations(t *testing.T, p planter) {
 	check("a namespace without a report", output.StatusOK, violations.SourceScan, nil, nil, "-n", "other")
 	check("a scan despite reports", output.StatusFindings, violations.SourceScan, scanned, nil, "-n", "shop", "--scan")
 
-	status, out, _ := ostiary(t, "", "violations", "-n", "shop", "--as", "tenant")
+	page := filepath.Join(t.TempDir(), "report.html")
+	status, out, _ := ostiary(t, "", "violations", "-n", "shop", "--as", "tenant", "--heat-map", "--html", page)
+	text, err := os.ReadFile(page)
+	if status != output.StatusFindings || !strings.Contains(out, "require-team-label   1F     1\n") || err != nil ||
+		!strings.Contains(string(text), "webhookpolicies.admission.ostiary.dev: no access") || !strings.Contains(string(text), "Pod of-report") {
+		t.Errorf("reports for others: status %d, %v\n%s%s", status, err, out, text)
+	}
+	status, out, _ = ostiary(t, "", "violations", "-n", "shop", "--as", "tenant")
 	if status != output.StatusFindings || !strings.HasPrefix(out, "From the reports of Ostiary, last changed ") ||
 		!strings.Contains(out, "ReplicaSet/web") {
 		t.Errorf("status %d\n%s", status, out)

@@ -18,6 +18,9 @@ type Flags struct {
 	flags     *pflag.FlagSet
 }
 
+// FlagAnnotation marks the flags that choose a cluster and a user, which few users need, in the help of commands.
+const FlagAnnotation = "kubectl-ostiary/connection"
+
 // AddFlags adds the flags of kubectl to those of a command: --kubeconfig, --context and the
 // others. A command with a flag --user of its own has none for a user of the kubeconfig.
 func AddFlags(flags *pflag.FlagSet) *Flags {
@@ -28,6 +31,11 @@ func AddFlags(flags *pflag.FlagSet) *Flags {
 		names.ContextOverrideFlags.AuthInfoName.LongName = ""
 	}
 	clientcmd.BindOverrideFlags(&f.overrides, f.flags, names)
+	f.flags.VisitAll(func(flag *pflag.Flag) {
+		if flag.Name != clientcmd.FlagNamespace {
+			flag.Annotations = map[string][]string{FlagAnnotation: {"true"}}
+		}
+	})
 	flags.AddFlagSet(f.flags)
 	return f
 }

@@ -86,9 +86,10 @@ const (
 func NewCommand(o *output.Options) *cobra.Command {
 	run := &convertCommand{Options: o}
 	c := &cobra.Command{
-		Use:   "convert {-f FILE... | --from-cluster}",
-		Short: "Write policies of other projects as WebhookPolicies",
-		Long:  helpDescription(),
+		Use:        "convert {-f FILE... | --from-cluster}",
+		SuggestFor: []string{"migrate", "import"},
+		Short:      "Write policies of other projects as WebhookPolicies",
+		Long:       helpDescription(),
 		Example: "  kubectl ostiary convert -f native.yaml -o converted\n" +
 			"  kubectl ostiary convert -f native.yaml --inventory\n" +
 			"  kubectl ostiary convert -f policy.yaml --to native",

@@ -41,7 +41,7 @@ func (c *convertCommand) printInventory(w io.Writer, r *result) error {
 	if err := output.WriteTable(w, header, rows); err != nil {
 		return err
 	}
-	if _, err := io.WriteString(w, in.text()); err != nil {
+	if _, err := io.WriteString(w, output.Wrap(w, in.text())); err != nil {
 		return fmt.Errorf("writing the inventory: %w", err)
 	}
 	return nil

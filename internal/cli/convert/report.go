@@ -94,7 +94,7 @@ func (c *convertCommand) printReport(w io.Writer, r *Report, audited int) error 
 		) + " the action Audit: --actions keep keeps the actions of their sources\n"
 	}
 	text += verifiedText(r.Compared, "decisions") + verifiedText(r.Verified, "assertions")
-	if _, err := io.WriteString(w, text); err != nil {
+	if _, err := io.WriteString(w, output.Wrap(w, text)); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	return nil

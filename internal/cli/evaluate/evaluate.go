@@ -15,6 +15,7 @@ import (
 
 	"github.com/ostiary/ostiary/internal/cli/inputs"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/cli/report"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -23,6 +24,7 @@ import (
 type command struct {
 	*output.Options
 	inputs.Flags
+	reports report.Flags
 
 	old     []string
 	deleted bool
@@ -35,8 +37,9 @@ type command struct {
 func NewCommand(o *output.Options) *cobra.Command {
 	run := &command{Options: o}
 	c := &cobra.Command{
-		Use:   "eval -f FILE... [--from-cluster]",
-		Short: "Show what policies decide for objects",
+		Use:        "eval -f FILE... [--from-cluster]",
+		SuggestFor: []string{"evaluate", "apply"},
+		Short:      "Show what policies decide for objects",
 		Long: "Show what policies decide for objects, as if each object were created.\n\n" +
 			"Files have policies, the objects to evaluate, and what policies read: params, Namespaces with their labels, and " +
 			"CustomResourceDefinitions, and exceptions. Mutations come first, and validations get their result. The API server's defaults are not added.\n\n" +
@@ -61,11 +64,16 @@ func NewCommand(o *output.Options) *cobra.Command {
 	c.Flags().BoolVar(&run.diff, "diff", true, "show what mutations change")
 	c.Flags().BoolVar(&run.summary, "summary", false,
 		"show the number of objects by policy, namespace and decision instead of each object")
+	run.reports.AddFlags(c)
+	c.MarkFlagsMutuallyExclusive("summary", "heat-map")
 	o.AddFormat(c)
 	return c
 }
 
 func (c *command) run(ctx context.Context) error {
+	if err := c.reports.Check(c.Format); err != nil {
+		return err
+	}
 	progress := c.StartProgress("reading policies and objects")
 	defer progress.Stop()
 	s, err := c.Setting(ctx, c.In, progress, policy.NewCompilerFor)
@@ -91,7 +99,7 @@ func (c *command) run(ctx context.Context) error {
 		return err
 	}
 	progress.Stop()
-	return s.Skipped.Result(c.print(evaluations, len(s.Engine.Names())))
+	return s.Skipped.Result(c.print(evaluations, len(s.Engine.Names()), s.Skipped.Problems()))
 }
 
 // oldObjects returns the objects of --old by their identity.

@@ -81,6 +81,25 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestReports writes the heat map and the page, of which internal/cli/report tests the contents.
+func TestReports(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "report.html")
+	args := []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml"}
+	out, errOut, err := run(t, "", append(args, "--heat-map", "--html", page)...)
+	if output.Status(err) != output.StatusFindings || !strings.HasPrefix(out, "POLICY ") || !strings.Contains(out, "objects with their worst decision: ") {
+		t.Errorf("heat map: %v\n%s%s", err, out, errOut)
+	}
+	text, readErr := os.ReadFile(page)
+	if readErr != nil || !strings.Contains(string(text), err.Error()) || !strings.Contains(errOut, page) {
+		t.Errorf("page: %v\n%s%s", readErr, text, errOut)
+	}
+	for _, more := range [][]string{{"--heat-map", "--summary"}, {"--heat-map", "-o", "json"}} {
+		if _, _, err := run(t, "", append(args, more...)...); output.Status(err) != output.StatusError {
+			t.Errorf("%v: got %v, want an error", more, err)
+		}
+	}
+}
+
 func compare(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", "golden", name+".txt")

@@ -2,12 +2,15 @@ package evaluate
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/cli/report"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -39,7 +42,7 @@ type Decision struct {
 }
 
 // print writes the evaluations. The error tells whether an object is denied.
-func (c *command) print(evaluations []Evaluation, policies int) error {
+func (c *command) print(evaluations []Evaluation, policies int, skipped []error) error {
 	all := []Evaluation{}
 	denied := 0
 	counts := map[policy.Decision]int{}
@@ -54,14 +57,15 @@ func (c *command) print(evaluations []Evaluation, policies int) error {
 			all = append(all, e)
 		}
 	}
-	if err := c.write(all); err != nil {
-		return err
-	}
 	failed := counts[policy.DecisionError]
 	summary := fmt.Sprintf("%s, %s: %s denied, %s", output.Count(len(evaluations), "object", "objects"), output.Count(policies, "policy", "policies"),
 		output.Count(denied, "object", "objects"), output.Count(failed, "error", "errors")) + output.Passed(counts[policy.DecisionWarn], counts[policy.DecisionAudit])
 	if n := counts[offline.DecisionNotEvaluated]; n > 0 {
 		summary += fmt.Sprintf(", %d not evaluated", n)
+	}
+	r := reportOf(all, summary, skipped)
+	if err := errors.Join(c.write(all, r), c.reports.WriteHTML(c.Options, r)); err != nil {
+		return err
 	}
 	if denied+failed > 0 {
 		return &output.FindingsError{Text: summary}
@@ -106,8 +110,26 @@ func messagesOf(o *offline.Outcome) []string {
 	return out
 }
 
-func (c *command) write(all []Evaluation) error {
+// reportOf returns the findings for a heat map and HTML.
+func reportOf(all []Evaluation, summary string, skipped []error) *report.Report {
+	out := &report.Report{Title: "What policies decide for objects", Summary: summary, Made: time.Now()}
+	for _, e := range all {
+		for _, d := range e.Decisions {
+			out.Findings = append(out.Findings, report.Finding{
+				Policy: d.Policy, Namespace: e.Namespace, Object: e.Object, Decision: string(d.Decision), Message: strings.Join(d.Messages, "; "),
+			})
+		}
+	}
+	for _, problem := range skipped {
+		out.Notes = append(out.Notes, problem.Error())
+	}
+	return out
+}
+
+func (c *command) write(all []Evaluation, r *report.Report) error {
 	switch {
+	case c.reports.IsHeatMap():
+		return r.WriteHeatMap(c.Out)
 	case c.summary:
 		return c.writeSummary(summaryOf(all))
 	case c.Format != output.Table:
@@ -130,6 +152,10 @@ func (c *command) write(all []Evaluation) error {
 		if _, err := fmt.Fprint(c.Out, "\n", output.PaintDiff(style, e.diff)); err != nil {
 			return fmt.Errorf("writing the difference: %w", err)
 		}
+	}
+	if height := output.Height(c.Out); height > 0 && len(rows) > height { // the table is no longer in sight
+		_, _ = fmt.Fprintln(c.Out) // the next line returns the error
+		return r.WriteHeatMap(c.Out)
 	}
 	return nil
 }

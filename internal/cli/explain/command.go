@@ -33,8 +33,9 @@ type command struct {
 func NewCommand(o *output.Options) *cobra.Command {
 	run := &command{Options: o}
 	c := &cobra.Command{
-		Use:   "explain [TYPE/NAME] [POLICY...] [-f FILE...] [--object FILE]",
-		Short: "Show why policies decide as they do about one request, or about an object of the cluster",
+		Use:        "explain [TYPE/NAME] [POLICY...] [-f FILE...] [--object FILE]",
+		SuggestFor: []string{"why", "describe"},
+		Short:      "Show why policies decide as they do about a request or object",
 		Long: "Show why policies decide as they do about one request: the values of all parts of their expressions, their costs, and the " +
 			"binding that decided. Without a POLICY it explains all policies.\n\n" +
 			"The request creates the object of --object, updates it with --old, or deletes it with --delete. --object can also be an AdmissionReview. " +
@@ -204,7 +205,7 @@ func (c *command) write(e *Explanation) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n", output.Printable(e.Request))
 	for _, p := range e.Policies {
-		fmt.Fprintf(&out, "\n%s%s: %s\n", p.Policy, onOperation(p.Operation), paintDecision(style, p.Decision))
+		fmt.Fprintf(&out, "\n%s%s: %s\n", p.Policy, onOperation(p.Operation), output.PaintAs(style, string(p.Decision), string(p.Decision)))
 		for _, why := range p.Why {
 			fmt.Fprintf(&out, "  because %s\n", output.Printable(strings.TrimPrefix(why, p.Policy+" ")))
 		}
@@ -236,7 +237,7 @@ func (c *command) write(e *Explanation) error {
 			fmt.Fprintf(&out, "  cost %d of %d\n", p.Cost, p.Budget)
 		}
 	}
-	if _, err := fmt.Fprint(c.Out, out.String()); err != nil {
+	if _, err := fmt.Fprint(c.Out, output.Wrap(c.Out, out.String())); err != nil {
 		return fmt.Errorf("writing the explanation: %w", err)
 	}
 	if e.Pods == nil {
@@ -244,17 +245,6 @@ func (c *command) write(e *Explanation) error {
 	}
 	_, _ = fmt.Fprintln(c.Out) // the next line returns the error
 	return c.write(e.Pods)
-}
-
-func paintDecision(style output.Style, d policy.Decision) string {
-	color := output.Green
-	switch d {
-	case policy.DecisionDeny, policy.DecisionError:
-		color = output.Red
-	case policy.DecisionWarn, policy.DecisionAudit, policy.DecisionRatchet, policy.DecisionExcepted, policy.DecisionMutate:
-		color = output.Yellow
-	}
-	return output.Paint(style, color, string(d))
 }
 
 // writeNode writes a part, with its value, above those that it consists of.

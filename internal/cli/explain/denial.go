@@ -232,10 +232,10 @@ func (c *command) writeDenials(denials []Denial) error {
 			if v.Computed {
 				label += ", which computes its message"
 			}
-			fmt.Fprintf(&out, "  %s: %s\n", output.Printable(label), output.Printable(v.Expression))
+			fmt.Fprintf(&out, "  %s: %s\n", output.Printable(label), output.Printable(strings.Join(strings.Fields(v.Expression), " ")))
 		}
 	}
-	if _, err := fmt.Fprint(c.Out, out.String()); err != nil {
+	if _, err := fmt.Fprint(c.Out, output.Wrap(c.Out, out.String())); err != nil {
 		return fmt.Errorf("writing the explanation: %w", err)
 	}
 	return nil

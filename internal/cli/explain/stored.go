@@ -116,7 +116,7 @@ func (c *command) writeSummary(e *Explanation) error {
 	if denied := e.denying(); len(denied) > 0 {
 		head += ": denied by " + output.Some(denied)
 	}
-	if _, err := fmt.Fprintf(c.Out, "%s\n\n", output.Printable(head)); err != nil {
+	if _, err := fmt.Fprintf(c.Out, "%s\n\n", output.Wrap(c.Out, output.Printable(head))); err != nil {
 		return fmt.Errorf("writing the explanation: %w", err)
 	}
 	order := policy.Decisions()

@@ -32,9 +32,10 @@ type command struct {
 func NewCommand(o *output.Options) *cobra.Command {
 	run := &command{Options: o}
 	c := &cobra.Command{
-		Use:   "lint -f FILE...",
-		Short: "Find what is rejected or warned about when a policy is applied",
-		Long:  help,
+		Use:        "lint -f FILE...",
+		SuggestFor: []string{"validate", "check"},
+		Short:      "Find what is rejected or warned about when a policy is applied",
+		Long:       help,
 		Example: "  kubectl ostiary lint -f policy.yaml\n" +
 			"  kubectl ostiary lint -f policy.yaml --kubernetes-version 1.35 -o sarif",
 		Args: output.NoArgs,
@@ -93,7 +94,8 @@ func (c *command) print(findings []Finding, policies int) error {
 		_, err := fmt.Fprintf(c.Out, "%s without findings\n", output.Count(policies, "policy", "policies"))
 		return err
 	}
-	return c.lines(findings, textLine)
+	style := output.Colored(c.Out)
+	return c.lines(findings, func(f Finding) string { return output.Wrap(c.Out, textLine(style, f)) })
 }
 
 func (c *command) lines(findings []Finding, line func(Finding) string) error {
@@ -106,8 +108,13 @@ func (c *command) lines(findings []Finding, line func(Finding) string) error {
 }
 
 // textLine has the form of compilers, which editors read.
-func textLine(f Finding) string {
-	return output.Printable(fmt.Sprintf("%s: %s: %s", load.Position{File: f.File, Line: f.Line, Column: f.Column}, f.Severity, messageOf(f)))
+func textLine(style output.Style, f Finding) string {
+	color := output.Yellow
+	if f.Severity == Error {
+		color = output.Red
+	}
+	position := load.Position{File: f.File, Line: f.Line, Column: f.Column}.String()
+	return output.Printable(position) + ": " + output.Paint(style, color, string(f.Severity)) + ": " + output.Printable(messageOf(f))
 }
 
 // messageOf returns the message with its policy and field.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/yaml"
@@ -127,15 +128,25 @@ func (o *Options) AddFormats(c *cobra.Command, allowed ...Format) {
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// NoArgs rejects arguments. Files are named with flags.
+// NoArgs rejects arguments. Files are named with flags, of which the required ones must be there.
 func NoArgs(c *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
-		return nil
+		return missingFlag(c)
 	case c.Flags().Lookup("filename") != nil:
 		return fmt.Errorf("unexpected argument %q: name files with -f", args[0])
 	}
 	return fmt.Errorf("unexpected argument %q", args[0])
+}
+
+// missingFlag returns an error if a required flag is absent, before cobra's, which does not say what to write.
+func missingFlag(c *cobra.Command) (err error) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[cobra.BashCompOneRequiredFlag] != nil && !f.Changed {
+			err = fmt.Errorf("--%s is missing: use %s", f.Name, c.UseLine())
+		}
+	})
+	return err
 }
 
 // Print writes a result as JSON or YAML.
@@ -166,13 +177,45 @@ func Colored(w io.Writer) Style {
 	return Style{}
 }
 
+// ColoredRecording returns the style for w with colors, whatever it is.
+func ColoredRecording(w io.Writer) Style { return Style{to: w} }
+
 // IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
+	file, ok := fileOf(w)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+func fileOf(w io.Writer) (*os.File, bool) {
 	if own, ok := w.(*Writer); ok {
 		w = own.to
 	}
 	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
+	return file, ok
+}
+
+// Width returns the columns of a terminal; 0 for other writers. A terminal that does not know its size has 80.
+func Width(w io.Writer) int {
+	columns, _ := size(w)
+	return columns
+}
+
+// Height returns the lines of a terminal; 0 for other writers. A terminal that does not know its size has 24.
+func Height(w io.Writer) int {
+	_, lines := size(w)
+	return lines
+}
+
+func size(w io.Writer) (columns, lines int) {
+	if !IsTerminal(w) {
+		return 0, 0
+	}
+	file, _ := fileOf(w)
+	columns, lines, err := term.GetSize(int(file.Fd()))
+	if err != nil || columns <= 0 || lines <= 0 {
+		return 80, 24
+	}
+	return columns, lines
 }
 
 // Color is a color of a terminal.
@@ -180,10 +223,13 @@ type Color byte
 
 // The colors.
 const (
-	Red    Color = controlRed
-	Green  Color = controlGreen
-	Yellow Color = controlYellow
-	Faint  Color = controlFaint
+	Red     Color = controlRed
+	Green   Color = controlGreen
+	Yellow  Color = controlYellow
+	Magenta Color = controlMagenta
+	Cyan    Color = controlCyan
+	Bold    Color = controlBold
+	Faint   Color = controlFaint
 )
 
 // Paint returns text in a color if the style has colors. Only the writer of the style

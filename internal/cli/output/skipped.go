@@ -44,7 +44,7 @@ func (s *Skipped) Instead(of error) error {
 // Write writes a line for each problem that is not written yet.
 func (s *Skipped) Write() {
 	for _, problem := range s.problems[s.written:] {
-		_, _ = fmt.Fprintln(s.to, "skipping "+Printable(problem.Error()))
+		_, _ = fmt.Fprintln(s.to, Wrap(s.to, "skipping "+Printable(problem.Error())))
 	}
 	s.written = len(s.problems)
 }

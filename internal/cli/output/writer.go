@@ -36,11 +36,17 @@ const (
 	controlRed     = 'r'
 	controlGreen   = 'g'
 	controlYellow  = 'y'
+	controlMagenta = 'm'
+	controlCyan    = 'b'
+	controlBold    = 'B'
 	controlFaint   = 'f'
 	controlReset   = '0'
 	controlErase   = 'e'
 	controlClear   = 'c'
 	controlCommand = ':'
+
+	// controlLetters are those of colors.
+	controlLetters = "rgymbBf0"
 )
 
 // controlOf returns the text of a control sequence, "" for an unknown one.
@@ -52,6 +58,12 @@ func controlOf(letter byte) string {
 		return "\x1b[32m"
 	case controlYellow:
 		return "\x1b[33m"
+	case controlMagenta:
+		return "\x1b[35m"
+	case controlCyan:
+		return "\x1b[36m"
+	case controlBold:
+		return "\x1b[1m"
 	case controlFaint:
 		return "\x1b[2m"
 	case controlReset:

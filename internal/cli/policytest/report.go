@@ -64,7 +64,7 @@ func (c *command) printText(r *Report) error {
 	if r.Skipped > 0 {
 		fmt.Fprintf(&out, "%s not run\n", output.Count(r.Skipped, "case was", "cases were"))
 	}
-	if _, err := fmt.Fprint(c.Out, out.String()); err != nil {
+	if _, err := fmt.Fprint(c.Out, output.Wrap(c.Out, out.String())); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	if r.Percent != nil {
@@ -199,6 +199,6 @@ func (c *command) printGitHub(r *Report) error {
 		note("warning", m.Position, m.Policy, m.Field+": no case detects the change to "+m.Change)
 	}
 	fmt.Fprintf(&out, "%s passed, %d failed\n", output.Count(r.Passed, "case", "cases"), r.Failed)
-	_, err := fmt.Fprint(c.Out, out.String())
+	_, err := fmt.Fprint(c.Out, output.Wrap(c.Out, out.String()))
 	return err
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
@@ -131,8 +133,12 @@ func (m *metrics) parse(text io.Reader) (err error) {
 	return nil
 }
 
-// history has the denials of the last minute.
-type history struct{ samples []sample }
+// history has the denials of the last minute, and those between the last updates.
+type history struct {
+	samples []sample
+	// steps are the denials by policy between two updates, without those that are not known.
+	steps []map[string]int
+}
 
 type sample struct {
 	at     time.Time
@@ -142,12 +148,62 @@ type sample struct {
 // window is the time over which rates are computed.
 const window = time.Minute
 
+// maxSteps is the length of a time line.
+const maxSteps = 20
+
+// addStep adds the denials since the last update, and sets the time lines of a status.
+func (h *history) addStep(s *Status, m *metrics) {
+	if len(h.samples) == 0 {
+		return
+	}
+	before, step := h.samples[len(h.samples)-1].denied, map[string]int{}
+	for i := range s.Policies {
+		name := s.Policies[i].Name
+		if more := m.denied[name] - before[name]; more >= 0 {
+			step[name] = more
+		}
+	}
+	h.steps = append(h.steps, step)
+	h.steps = h.steps[max(len(h.steps)-maxSteps, 0):]
+	for i := range s.Policies {
+		for _, step := range h.steps {
+			denied, known := step[s.Policies[i].Name]
+			if !known {
+				denied = unknownStep
+			}
+			s.Policies[i].recent = append(s.Policies[i].recent, denied)
+		}
+	}
+}
+
+// unknownStep is a number of denials that is not known, because a replica has ended.
+const unknownStep = -1
+
+// timeLine draws numbers as bars of one line; the highest one is the maximum.
+func timeLine(numbers []int) string {
+	bars := []rune("▁▂▃▄▅▆▇█")
+	most := max(1, slices.Max(append([]int{0}, numbers...)))
+	var out strings.Builder
+	for _, n := range numbers {
+		switch n {
+		case unknownStep:
+			out.WriteRune('?')
+		case 0:
+			out.WriteRune(bars[0])
+		default:
+			out.WriteRune(bars[1+n*(len(bars)-2)/most])
+		}
+	}
+	return out.String()
+}
+
 // add adds the current denials, and sets the rates of a status. A counter that decreases is
 // that of a replica that has ended: its rate is not known until the next minute.
 func (h *history) add(s *Status, m *metrics, now time.Time) {
 	if m == nil {
 		return
 	}
+	h.addStep(s, m)
 	h.samples = append(h.samples, sample{at: now, denied: m.denied})
 	for len(h.samples) > 1 && now.Sub(h.samples[0].at) > window {
 		h.samples = h.samples[1:]

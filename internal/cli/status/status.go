@@ -58,6 +58,8 @@ type Policy struct {
 	Denied          *int       `json:"denied,omitempty"`
 	DeniedPerMinute *float64   `json:"deniedPerMinute,omitempty"`
 	Created         *time.Time `json:"created,omitempty"`
+
+	recent []int // denied requests between the last updates of --watch
 }
 
 // statusOf returns the state in a dump. Without metrics, the denials are not known.
@@ -133,12 +135,12 @@ func (s *Status) notReady() int {
 
 // write writes the state for people.
 func (s *Status) write(w io.Writer, style output.Style, wide bool, now time.Time) error {
-	if _, err := fmt.Fprintf(w, "%s\n\n", output.Printable(s.summary(now))); err != nil {
+	if _, err := fmt.Fprintf(w, "%s\n\n", output.Wrap(w, output.Printable(s.summary(now)))); err != nil {
 		return fmt.Errorf("writing the status: %w", err)
 	}
 	if !s.writes() && len(s.Policies) > 0 {
 		text := "No replica leads: the columns READY and REASON are what the last leader wrote, and can be wrong. See kubectl ostiary doctor"
-		if _, err := fmt.Fprintf(w, "%s\n\n", output.Paint(style, output.Red, text)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s\n\n", output.Wrap(w, output.Paint(style, output.Red, text))); err != nil {
 			return fmt.Errorf("writing the status: %w", err)
 		}
 	}
@@ -147,11 +149,14 @@ func (s *Status) write(w io.Writer, style output.Style, wide bool, now time.Time
 		return err
 	}
 	header, rows := s.table(wide, now)
+	if output.IsTerminal(w) && s.hasTimeLines() {
+		header, rows = s.addTimeLines(header, rows)
+	}
 	if err := output.WriteTable(w, header, rows); err != nil {
 		return err
 	}
 	if s.DenialsUnknown != "" {
-		if _, err := fmt.Fprintf(w, "\nDENIED is not known: %s\n", output.Printable(s.DenialsUnknown)); err != nil {
+		if _, err := fmt.Fprint(w, output.Wrap(w, "\nDENIED is not known: "+output.Printable(s.DenialsUnknown)+"\n")); err != nil {
 			return fmt.Errorf("writing the status: %w", err)
 		}
 	}
@@ -177,7 +182,7 @@ func (s *Status) writeCalls(w io.Writer) error {
 		parts = append(parts, fmt.Sprintf("%d more", more))
 	}
 	text := output.Printable(strings.Join(parts, ", "))
-	if _, err := fmt.Fprintf(w, "\nRequests that can cost several calls: %s\n", text); err != nil {
+	if _, err := fmt.Fprint(w, output.Wrap(w, "\nRequests that can cost several calls: "+text+"\n")); err != nil {
 		return fmt.Errorf("writing the status: %w", err)
 	}
 	return nil
@@ -201,6 +206,20 @@ func (s *Status) table(wide bool, now time.Time) (header []string, rows [][]stri
 	return header, rows
 }
 
+// hasTimeLines reports whether there are two updates.
+func (s *Status) hasTimeLines() bool {
+	return slices.ContainsFunc(s.Policies, func(p Policy) bool { return len(p.recent) > 0 })
+}
+
+// addTimeLines adds the column RECENT after DENIED/MIN.
+func (s *Status) addTimeLines(header []string, rows [][]string) (withTimeLines []string, of [][]string) {
+	at := slices.Index(header, "DENIED/MIN") + 1
+	for i := range rows {
+		rows[i] = slices.Insert(rows[i], at, timeLine(s.Policies[i].recent))
+	}
+	return slices.Insert(header, at, "RECENT"), rows
+}
+
 // writes reports whether a replica writes the status of policies.
 func (s *Status) writes() bool { return s.Leader != "" || s.WithoutElection && s.Live > 0 }
 
@@ -209,7 +228,8 @@ func (s *Status) writeProblems(w io.Writer, style output.Style) error {
 		if p.Ready == "True" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "\n%s: %s\n", output.Paint(style, output.Yellow, p.Name), output.Printable(p.Message)); err != nil {
+		text := fmt.Sprintf("\n%s: %s\n", output.Paint(style, output.Yellow, p.Name), output.Printable(p.Message))
+		if _, err := io.WriteString(w, output.Wrap(w, text)); err != nil {
 			return fmt.Errorf("writing the status: %w", err)
 		}
 	}

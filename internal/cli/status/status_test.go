@@ -236,6 +236,20 @@ func TestDeniedPerMinute(t *testing.T) {
 	}
 }
 
+func TestTimeLine(t *testing.T) {
+	for want, numbers := range map[string][]int{
+		"":         nil,
+		"▁▁":       {0, 0},
+		"▁▂█":      {0, 1, 100},
+		"▁▁?█▅":    {0, 0, unknownStep, 4, 2},
+		"▂▃▄▅▆▇█▁": {1, 2, 3, 4, 5, 6, 7, 0},
+	} {
+		if got := timeLine(numbers); got != want {
+			t.Errorf("%v is %s, want %s", numbers, got, want)
+		}
+	}
+}
+
 // TestInvalidMetrics has texts with which the parser of Prometheus panics.
 func TestInvalidMetrics(t *testing.T) {
 	for _, text := range []string{"#TYPE A0000000 \n{}", "# TYPE a counter\n{"} {

@@ -53,7 +53,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 	run := &command{Options: o}
 	c := &cobra.Command{
 		Use:   "version",
-		Short: "Print the versions of this program, of Ostiary in the cluster, and of the API server",
+		Short: "Print the versions of this program, Ostiary and the API server",
 		Long: "Print the versions of this program, of Ostiary in the cluster of the current context, and of the API server, and whether they " +
 			"work together.\n\nWithout a cluster, it prints the version of this program only.",
 		Example: "  kubectl ostiary version\n" +

@@ -2,6 +2,7 @@ package violations
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/connect"
 	"github.com/ostiary/ostiary/internal/cli/inputs"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/cli/report"
 )
 
 const help = `Show the stored objects that violate policies, by policy, namespace and owner.
@@ -42,6 +44,7 @@ type command struct {
 	*output.Options
 	inputs.Flags
 
+	reports  report.Flags
 	policies []string
 	scan     bool
 	watch    bool
@@ -54,9 +57,10 @@ type command struct {
 func NewCommand(o *output.Options) *cobra.Command {
 	run := &command{Options: o}
 	c := &cobra.Command{
-		Use:   "violations [--policy POLICY]... [-f FILE...]",
-		Short: "Show the stored objects that violate policies",
-		Long:  help,
+		Use:        "violations [--policy POLICY]... [-f FILE...]",
+		SuggestFor: []string{"audit", "report"},
+		Short:      "Show the stored objects that violate policies",
+		Long:       help,
 		Example: "  kubectl ostiary violations\n" +
 			"  kubectl ostiary violations -n shop --policy require-team-label",
 		Args: output.NoArgs,
@@ -70,6 +74,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 	run.AddCluster(c)
 	flags.Lookup("namespace").Usage = "namespace of the objects; default is all namespaces, and objects without one"
 	_ = c.RegisterFlagCompletionFunc("policy", run.completePolicy) // the flag exists and has no other completion
+	run.reports.AddFlags(c)
 	run.AddFormat(c)
 	return c
 }
@@ -92,6 +97,9 @@ func (c *command) completePolicy(of *cobra.Command, _ []string, _ string) ([]str
 func (c *command) run(ctx context.Context) error {
 	if c.interval < minInterval {
 		return fmt.Errorf("--interval is %s: use %s or more", c.interval, minInterval)
+	}
+	if err := c.reports.Check(c.Format); err != nil {
+		return err
 	}
 	v, err := c.update(ctx)
 	if v == nil || !c.watch {
@@ -139,10 +147,16 @@ func (c *command) update(ctx context.Context) (*Violations, error) {
 
 func (c *command) print(v *Violations) error {
 	if c.Format != output.Table {
-		return c.Print(v)
+		return errors.Join(c.Print(v), c.reports.WriteHTML(c.Options, v.report(time.Now())))
 	}
 	if c.watch && output.IsTerminal(c.Out) {
 		_, _ = fmt.Fprint(c.Out, output.EraseScreen(c.Out))
 	}
-	return v.write(c.Out, time.Now())
+	now := time.Now()
+	r := v.report(now)
+	table := v.writeTable
+	if c.reports.IsHeatMap() {
+		table = r.WriteHeatMap
+	}
+	return errors.Join(v.write(c.Out, now, table), c.reports.WriteHTML(c.Options, r))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ostiary/ostiary/internal/audit/results"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/cli/report"
 )
 
 // Source says where violations are from.
@@ -115,16 +116,14 @@ func (v *Violations) err() error {
 	return &output.FindingsError{Text: text}
 }
 
-// write writes the violations for people.
-func (v *Violations) write(w io.Writer, now time.Time) error {
-	if _, err := fmt.Fprintf(w, "%s\n\n", output.Printable(v.head(now))); err != nil {
+// write writes the violations for people, as a table or a heat map.
+func (v *Violations) write(w io.Writer, now time.Time, table func(io.Writer) error) error {
+	if _, err := fmt.Fprintf(w, "%s\n\n", output.Wrap(w, output.Printable(v.head(now)))); err != nil {
 		return fmt.Errorf("writing the violations: %w", err)
 	}
 	if len(v.Violations) == 0 {
 		_, _ = fmt.Fprintln(w, "No violations were found") // the next line returns the error
-	} else if err := output.WriteTable(w, []string{
-		"POLICY", "NAMESPACE", "OWNER", "OBJECTS", "ON-CREATE", "ERRORS", "MESSAGE",
-	}, v.rows()); err != nil {
+	} else if err := table(w); err != nil {
 		return err
 	}
 	for i, m := range v.Missing {
@@ -132,11 +131,37 @@ func (v *Violations) write(w io.Writer, now time.Time) error {
 		if i == 0 {
 			space = "\n"
 		}
-		if _, err := fmt.Fprintf(w, "%snot included: %s: %s\n", space, output.Printable(m.Subject), output.Printable(m.Reason)); err != nil {
+		text := fmt.Sprintf("%snot included: %s: %s\n", space, output.Printable(m.Subject), output.Printable(m.Reason))
+		if _, err := io.WriteString(w, output.Wrap(w, text)); err != nil {
 			return fmt.Errorf("writing the violations: %w", err)
 		}
 	}
 	return nil
+}
+
+func (v *Violations) writeTable(w io.Writer) error {
+	return output.WriteTable(w, []string{"POLICY", "NAMESPACE", "OWNER", "OBJECTS", "ON-CREATE", "ERRORS", "MESSAGE"}, v.rows())
+}
+
+// report returns the violations for a heat map and HTML.
+func (v *Violations) report(now time.Time) *report.Report {
+	out := &report.Report{
+		Title: "Stored objects that violate policies", Made: now,
+		Summary: output.Count(len(v.Violations), "violation", "violations") + ". " + v.head(now),
+	}
+	for _, f := range v.Violations {
+		message := f.text()
+		if f.Operation == "CREATE" {
+			message = "only if it is created again: " + message
+		}
+		out.Findings = append(out.Findings, report.Finding{
+			Policy: f.Policy, Namespace: f.Namespace, Object: f.Kind + " " + f.Name, Decision: f.Result, Message: message,
+		})
+	}
+	for _, m := range v.Missing {
+		out.Notes = append(out.Notes, m.Subject+": "+m.Reason)
+	}
+	return out
 }
 
 // head says where the violations are from.

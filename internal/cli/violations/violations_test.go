@@ -37,7 +37,7 @@ func TestTable(t *testing.T) {
 	v.miss("secrets", noAccess, true)
 	v.sort()
 	var out bytes.Buffer
-	if err := v.write(&out, now); err != nil {
+	if err := v.write(&out, now, v.writeTable); err != nil {
 		t.Fatal(err)
 	}
 	want := `From the reports of Ostiary, last changed 2m to 3h ago

@@ -47,12 +47,13 @@ type options struct {
 func NewCommand(shared *output.Options) *cobra.Command {
 	o := &options{Options: shared}
 	c := &cobra.Command{
-		Use:     "doctor",
-		Short:   "Find faults of the webhook configurations of a cluster",
-		Long:    help,
-		Example: example,
-		Args:    output.NoArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		Use:        "doctor",
+		SuggestFor: []string{"diagnose"},
+		Short:      "Find faults of the webhook configurations of a cluster",
+		Long:       help,
+		Example:    example,
+		Args:       output.NoArgs,
+		RunE:       func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	flags := c.Flags()
 	flags.StringArrayVarP(&o.files, "filename", "f", nil, "a file or directory with the objects of a cluster, - for stdin; can be repeated")
@@ -157,8 +158,9 @@ func writeFindings(w io.Writer, style output.Style, findings []doctor.Finding) e
 		if f.Path != "" {
 			where += " " + f.Path
 		}
-		if _, err := fmt.Fprintf(w, "%s %s %s\n  %s\n  Fix: %s\n  %s\n", output.Paint(style, colorOf(f.Severity), string(f.Severity)), f.Check, output.Printable(where),
-			output.Printable(f.Message), output.Printable(f.Fix), f.Link); err != nil {
+		text := fmt.Sprintf("%s %s %s\n  %s\n  Fix: %s\n  %s\n", output.Paint(style, colorOf(f.Severity), string(f.Severity)), f.Check,
+			output.Printable(where), output.Printable(f.Message), output.Printable(f.Fix), f.Link)
+		if _, err := io.WriteString(w, output.Wrap(w, text)); err != nil {
 			return fmt.Errorf("writing the findings: %w", err)
 		}
 	}
