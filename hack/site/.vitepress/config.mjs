@@ -2,6 +2,7 @@ import { existsSync, readFileSync, statSync } from 'node:fs'
 import { join, posix } from 'node:path'
 import { defineConfig } from 'vitepress'
 import { repository } from '../pages.mjs'
+import { miniSearch } from './search.mjs'
 
 const site = JSON.parse(readFileSync(new URL('../site.json', import.meta.url)))
 const sources = Object.fromEntries(Object.entries(site.pages).map(([source, page]) => [page, source]))
@@ -38,8 +39,35 @@ function rewriteLinks(md) {
       token.content = token.content.replace(/<!-- recording: (\S+) -->/, '<Recording file="$1" />')
     }
   })
-  const text = md.renderer.rules.text // Vue evaluates what is between double braces.
-  md.renderer.rules.text = (...args) => text(...args).replaceAll('{{', '&#123;&#123;')
+  md.core.ruler.push('tables', ({ tokens }) => labelCells(tokens))
+  for (const rule of ['text', 'code_inline']) { // Vue evaluates what is between double braces.
+    const render = md.renderer.rules[rule]
+    md.renderer.rules[rule] = (...args) => render(...args).replaceAll('{{', '&#123;&#123;')
+  }
+}
+
+// labelCells gives each cell the name of its column, which a card on a phone shows.
+function labelCells(tokens) {
+  let labels = [], column = 0
+  for (const [i, token] of tokens.entries()) {
+    if (token.type === 'thead_open') labels = []
+    if (token.type === 'tr_open') column = 0
+    if (token.type === 'th_open') labels.push(tokens[i + 1].children.map(c => c.content).join(''))
+    if (token.type === 'td_open' && labels[column++]) token.attrSet('data-label', labels[column - 1])
+    if (token.type === 'table_open') token.attrSet('class', 'cards')
+  }
+}
+
+// lines marks lines of code: those with aligned columns, which do not continue on the next row, and the
+// indentation of long ones.
+const lines = {
+  name: 'lines',
+  line(node, number) {
+    const text = this.source.split('\n')[number - 1] ?? ''
+    if (/\S {3,}\S/.test(text) && !/^ *(- )?[\w.]+:/.test(text)) this.addClassToHast(node, 'aligned')
+    const indent = /^ */.exec(text)[0].length
+    if (indent > 0 && text.length > 30) node.properties.style = `--indent:${indent}ch`
+  },
 }
 
 export default defineConfig({
@@ -48,19 +76,22 @@ export default defineConfig({
   description: 'Admission policies for Kubernetes',
   lang: 'en',
   base: site.base,
+  head: [['link', { rel: 'icon', type: 'image/svg+xml', href: site.base + 'icon.svg' }]],
   srcDir: 'src',
   cleanUrls: false,
   lastUpdated: false,
-  markdown: { theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' }, anchor: { slugify }, toc: { slugify }, headers: { slugify }, config: rewriteLinks },
-  transformPageData: page => page.relativePath === 'index.md' ? { title: 'Ostiary: admission policies for Kubernetes', titleTemplate: ':title' } : {},
+  markdown: {
+    theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' },
+    anchor: { slugify }, toc: { slugify }, headers: { slugify }, codeTransformers: [lines], config: rewriteLinks,
+  },
   themeConfig: {
     versions: { current: site.version.name, all: site.versions, root: site.root },
-    search: { provider: 'local' },
+    search: { provider: 'local', options: { miniSearch } },
     nav: [
       { text: 'Tutorials', link: '/tutorials/first-policy' },
       { text: 'Cookbook', link: '/cookbook/' },
       { text: 'API', link: '/reference/webhookpolicy' },
-      { text: 'Library', link: '/reference/library' },
+      { text: 'Library', link: '/library/' },
     ].filter(item => sources[item.link.slice(1).replace(/\/$/, '/index') + '.md']),
     sidebar: site.sidebar,
     outline: [2, 3],
