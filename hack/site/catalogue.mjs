@@ -8,7 +8,6 @@ import { repository } from './pages.mjs'
 const prefix = 'admission.ostiary.dev/'
 const block = (language, text) => '```' + language + '\n' + text.trimEnd() + '\n```\n'
 const yaml = value => stringify(value, { indentSeq: false, lineWidth: 0, aliasDuplicateObjects: false })
-const sentence = text => text[0].toUpperCase() + text.slice(1).replace(/\.?$/, '.')
 const plain = text => text.replace(/[<{]/g, c => `&#${c.charCodeAt(0)};`) // neither HTML nor an expression of Vue
 const cell = text => plain(text).replaceAll('|', '\\|').replace(/\s+/g, ' ')
 
@@ -29,7 +28,7 @@ export function readLibrary(root) {
     const annotation = name => metadata.annotations[prefix + name] ?? ''
     const rules = [...spec.matchConstraints.resourceRules, ...(spec.podTemplates?.kinds ?? []).map(k => ({ resources: [k.resource] }))]
     return {
-      folder, text, spec, name: metadata.name, title: annotation('title'), description: sentence(annotation('description')),
+      folder, text, spec, name: metadata.name, title: annotation('title'), description: annotation('description'),
       category: annotation('category'), severity: annotation('severity'), remediation: annotation('remediation'), help: annotation('help'),
       standards: annotation('standard').split('; ').filter(s => s !== ''), resources: [...new Set(rules.flatMap(r => r.resources))].sort(),
       cases: parse(readFileSync(join(root, folder, 'policytest.yaml'), 'utf8'), { merge: true }).cases,
@@ -59,7 +58,7 @@ request until you [change their action](../policies/library.md#enforce-policies)
 export function policyPage(policy, version) {
   return `# ${policy.title}: \`${policy.name}\`
 
-${policy.category === 'Mutations' ? 'Effect' : 'Finds'}: ${plain(policy.description)}
+${policy.category === 'Mutations' ? plain(policy.description) : 'Finds ' + plain(policy.description)}.
 
 ${facts(policy)}
 ## Policy

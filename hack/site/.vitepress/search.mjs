@@ -16,6 +16,7 @@ const keywords = {
   '/policies/mutations.html': 'set a default value change inject sidecar',
   '/security/authors.html': 'permission rbac to write policies who may',
   '/tutorials/enforcing-safely.html': 'try a policy in production dry run roll out gradually warn instead of deny',
+  '/migration/gatekeeper.html': 'migrate move switch from gatekeeper constraint templates',
   '/migration/steps.html': 'migrate move switch from kyverno gatekeeper native to ostiary',
   '/start/comparison.html': 'compare versus difference kyverno gatekeeper kubewarden alternatives',
   '/operations/audit.html': 'violations of existing objects background scan',
