@@ -9,7 +9,7 @@ export function layoutFaults() {
   for (const pre of document.querySelectorAll('.vp-doc pre')) {
     if (pre.clientWidth === 0) continue // in a closed element
     const start = JSON.stringify(pre.textContent.trim().slice(0, 40))
-    if (beyond(pre.parentElement) > 1) faults.push(`the block ${start} is cut off`)
+    if (pre.parentElement.matches('[class*=language-]') && beyond(pre.parentElement) > 1) faults.push(`the block ${start} is cut off`)
     if (beyond(pre) <= 1) continue
     if (!pre.querySelector('.aligned')) faults.push(`the code ${start} is cut off by ${beyond(pre)} pixels`)
     if (pre.offsetHeight - pre.clientHeight < 4) faults.push(`the code ${start} scrolls without a visible bar`)
@@ -19,7 +19,7 @@ export function layoutFaults() {
   }
   for (const line of window.innerWidth < 1000 ? [] : document.querySelectorAll('.vp-doc .language-yaml .line')) {
     const rows = line.offsetHeight / parseFloat(getComputedStyle(line).lineHeight)
-    if (rows > 1.5 && /^ *(- )?([\w./-]+: )?[{[].*[}\]]$/.test(line.textContent)) faults.push(`write ${JSON.stringify(line.textContent.trim().slice(0, 60))} in block style`)
+    if (rows > 1.5 && /^ *(- |[\w./-]+: )+[{[].*[}\]]$/.test(line.textContent)) faults.push(`write ${JSON.stringify(line.textContent.trim().slice(0, 60))} in block style`)
   }
   for (const image of document.querySelectorAll('.vp-doc img')) {
     if (image.complete && image.naturalWidth === 0) faults.push(`the image ${image.src.slice(0, 80)} is broken`)

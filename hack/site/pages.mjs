@@ -11,6 +11,9 @@ export const outside = {
   'CODE_OF_CONDUCT.md': 'project/code-of-conduct.md',
 }
 
+// names are titles of pages whose heading is that of the project.
+export const names = { 'start/readme.md': 'Overview' }
+
 // replaced are documents that the site has in another form: the catalogue of the library.
 export const replaced = { 'docs/reference/library.md': 'library/index.md' }
 

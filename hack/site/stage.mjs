@@ -5,7 +5,7 @@
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { cataloguePage, listed, policyPage, readLibrary } from './catalogue.mjs'
-import { folders, outside, replaced, repository, sections } from './pages.mjs'
+import { folders, names, outside, replaced, repository, sections } from './pages.mjs'
 import { startPage } from './start.mjs'
 
 export const minDescription = 40
@@ -26,7 +26,7 @@ export function stage(root, source) {
   const titles = {}
   for (const [document, page] of Object.entries(pages).filter(([document]) => document.endsWith('.md') && !replaced[document])) {
     const text = readFileSync(join(root, document), 'utf8')
-    titles[page] = titleOf(text, document)
+    titles[page] = names[page] ?? titleOf(text, document)
     write(join(source, page), frontMatter(titles[page], descriptionOf(text), document) + text)
   }
   for (const [folder, title] of Object.entries(folders)) {

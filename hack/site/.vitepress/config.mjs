@@ -46,7 +46,8 @@ function rewriteLinks(md) {
   }
 }
 
-// labelCells gives each cell the name of its column, which a card on a phone shows.
+// labelCells gives each cell the name of its column, which a card on a phone shows, and marks code that
+// has no place to break.
 function labelCells(tokens) {
   let labels = [], column = 0
   for (const [i, token] of tokens.entries()) {
@@ -54,19 +55,24 @@ function labelCells(tokens) {
     if (token.type === 'tr_open') column = 0
     if (token.type === 'th_open') labels.push(tokens[i + 1].children.map(c => c.content).join(''))
     if (token.type === 'td_open' && labels[column++]) token.attrSet('data-label', labels[column - 1])
-    if (token.type === 'table_open') token.attrSet('class', 'cards')
+    if (token.type === 'inline' && tokens[i - 1]?.type === 'td_open') {
+      for (const code of token.children.filter(c => c.type === 'code_inline' && c.content.length <= 20)) code.attrSet('class', 'short')
+    }
   }
 }
 
-// lines marks lines of code: those with aligned columns, which do not continue on the next row, and the
-// indentation of long ones.
+// lines marks lines of code, so that they continue on the next row below their indentation. Those with
+// aligned columns continue below their last column, if it is not far to the right.
 const lines = {
   name: 'lines',
   line(node, number) {
     const text = this.source.split('\n')[number - 1] ?? ''
-    if (/\S {3,}\S/.test(text) && !/^ *(- )?[\w.]+:/.test(text)) this.addClassToHast(node, 'aligned')
+    const command = /^\$ /.test(text) || /^(sh|shell|bash)$/.test(this.options.lang)
     const indent = /^ */.exec(text)[0].length
-    if (indent > 0 && text.length > 30) node.properties.style = `--indent:${indent}ch`
+    const column = /^ *(- )?[\w.]+:/.test(text) ? 0 : /^.*\S {3,}(?=\S)/.exec(text)?.[0].length ?? 0
+    if (column > 0 && !command) this.addClassToHast(node, 'aligned')
+    if (column > 0 && column <= 60) this.addClassToHast(node, 'hanging')
+    if (text.length > 30 && indent + column > 0) node.properties.style = `--indent:${indent}ch;--column:${column}ch`
   },
 }
 
