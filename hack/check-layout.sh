@@ -47,7 +47,7 @@ $unpinned"
 
 # The documents install the version of the charts.
 version=$(sed -n 's/^version: //p' charts/ostiary/Chart.yaml)
-for other in $(grep -rhoE '(releases/download/v|ostiary:v|charts/[a-z-]+ --version |\?ref=v)[0-9]+\.[0-9]+\.[0-9]+' README.md docs charts/*/Chart.yaml | sed 's/.*[^0-9.]//' | sort -u) $(sed -n 's/^version: //p' charts/ostiary-policies/Chart.yaml); do
+for other in $(grep -rhoE '(releases/download/v|ostiary:v|charts/[a-z-]+ --version |\?ref=v|targetRevision: |\{tag: )[0-9]+\.[0-9]+\.[0-9]+' README.md docs charts/*/Chart.yaml | sed 's/.*[^0-9.]//' | sort -u) $(sed -n 's/^version: //p' charts/ostiary-policies/Chart.yaml); do
 	[ "$other" = "$version" ] || complain "documents or charts name the version $other, and charts/ostiary/Chart.yaml $version: make them equal"
 done
 

@@ -9,8 +9,13 @@ import (
 	"strings"
 	"testing"
 
+	helmv2 "github.com/fluxcd/helm-controller/api/v2"
 	kustomizev1 "github.com/fluxcd/kustomize-controller/api/v1"
+	sourcev1 "github.com/fluxcd/source-controller/api/v1"
+	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v3/pkg/strvals"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
 
@@ -83,31 +88,62 @@ func testCommand(t *testing.T, fields []string) {
 	}
 }
 
-// TestGitOpsManifests decodes the Kustomization of docs/operations/gitops.md with the types of Flux, and
-// validates the ConfigMap of Argo CD, whose check TestHealthOfArgoCD executes.
+// TestGitOpsManifests decodes the objects of Flux in docs/operations/gitops.md with its types, validates
+// those of Argo CD with its schemas, and validates the ConfigMap, whose check TestHealthOfArgoCD executes.
 func TestGitOpsManifests(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations/gitops.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest := func(name string) string {
+	manifests := func(name string) []string {
 		all := blocks(string(text), name)
 		if len(all) != 1 {
 			t.Fatalf("the document shows %s %d times", name, len(all))
 		}
-		return all[0]
+		return strings.Split(all[0], "\n---\n")
 	}
-	var policies kustomizev1.Kustomization
-	if err := yaml.UnmarshalStrict([]byte(manifest("flux.yaml")), &policies); err != nil {
-		t.Fatal(err)
+	testFlux(t, manifests("ostiary/release.yaml"), manifests("flux.yaml"))
+	argo := argoSchemas(t)
+	for _, name := range []string{"application.yaml", "applicationset.yaml"} {
+		for _, problem := range argo.problems(t, parse(t, manifests(name)[0])) {
+			t.Error(problem)
+		}
 	}
-	if got, want := policies.GroupVersionKind(), kustomizev1.GroupVersion.WithKind(kustomizev1.KustomizationKind); got != want {
-		t.Errorf("the object is a %s, want %s", got, want)
-	}
-	if s := policies.Spec; !s.Wait || !s.Prune || s.Interval.Duration <= 0 || s.SourceRef.Kind == "" || len(s.DependsOn) != 1 {
-		t.Errorf("the Kustomization does not wait for policies and their definition: %+v", s)
-	}
-	for _, problem := range loadSchemas(t).problems(t, parse(t, manifest("argocd-cm.yaml"))) {
+	for _, problem := range loadSchemas(t).problems(t, parse(t, manifests("argocd-cm.yaml")[0])) {
 		t.Error(problem)
+	}
+}
+
+// testFlux expects that the policies wait for the release, whose names agree.
+func testFlux(t *testing.T, release, kustomizations []string) {
+	t.Helper()
+	var repository sourcev1.OCIRepository
+	var chart helmv2.HelmRelease
+	var ostiary, policies kustomizev1.Kustomization
+	for _, m := range []struct {
+		manifest string
+		object   runtime.Object
+		want     schema.GroupVersionKind
+	}{
+		{release[0], &repository, sourcev1.GroupVersion.WithKind("OCIRepository")},
+		{release[1], &chart, helmv2.GroupVersion.WithKind(helmv2.HelmReleaseKind)},
+		{kustomizations[0], &ostiary, kustomizev1.GroupVersion.WithKind(kustomizev1.KustomizationKind)},
+		{kustomizations[1], &policies, kustomizev1.GroupVersion.WithKind(kustomizev1.KustomizationKind)},
+	} {
+		if err := yaml.UnmarshalStrict([]byte(m.manifest), m.object); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(m.want, m.object.GetObjectKind().GroupVersionKind()); diff != "" {
+			t.Errorf("kind (-want +got):\n%s", diff)
+		}
+	}
+	if got := chart.Spec.ChartRef; got.Kind != repository.Kind || got.Name != repository.Name {
+		t.Errorf("the release has the chart %+v, want that of the OCIRepository", got)
+	}
+	if got := ostiary.Spec.HealthChecks; len(got) != 1 || got[0].Kind != chart.Kind || got[0].Name != chart.Name {
+		t.Errorf("the health checks are %+v, want the HelmRelease", got)
+	}
+	if s := policies.Spec; !s.Wait || !s.Prune || len(s.DependsOn) != 1 || s.DependsOn[0].Name != ostiary.Name {
+		t.Errorf("the Kustomization does not wait for policies and their definition: %+v", s)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -174,4 +175,44 @@ func TestSchemas(t *testing.T) {
 			}
 		})
 	}
+}
+
+// argoSchemas are those in the definitions of Argo CD's Applications and ApplicationSets, which
+// testdata/argocd-3.6.1.zip has from manifests/crds of its repository.
+func argoSchemas(t *testing.T) *apiSchemas {
+	t.Helper()
+	const archive = "testdata/argocd-3.6.1.zip"
+	files, err := zip.OpenReader(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	kinds := map[string]*jsonschema.Schema{}
+	for _, f := range files.File {
+		text, err := fs.ReadFile(files, f.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var definition object
+		if err := yaml.Unmarshal(text, &definition); err != nil {
+			t.Fatal(err)
+		}
+		compileKinds(t, archive+"/"+f.Name, schemasOfDefinition(definition), kinds)
+	}
+	return &apiSchemas{versions: map[string]map[string]*jsonschema.Schema{"with Argo CD": kinds}, checked: map[string][]string{}}
+}
+
+// schemasOfDefinition returns the schemas of a CustomResourceDefinition as an API server publishes them.
+func schemasOfDefinition(definition object) map[string]any {
+	all := map[string]any{}
+	group, kind := field(definition, "spec", "group"), field(definition, "spec", "names", "kind")
+	for _, v := range field(definition, "spec", "versions").([]any) {
+		version := v.(object)
+		name := version["name"]
+		described := field(version, "schema", "openAPIV3Schema").(map[string]any)
+		described["properties"].(map[string]any)["metadata"] = map[string]any{"type": "object", "additionalProperties": true}
+		described["x-kubernetes-group-version-kind"] = []any{map[string]any{"group": group, "version": name, "kind": kind}}
+		all[fmt.Sprint(kind, name)] = described
+	}
+	return map[string]any{"components": map[string]any{"schemas": all}}
 }

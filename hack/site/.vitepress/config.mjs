@@ -2,6 +2,7 @@ import { existsSync, readFileSync, statSync } from 'node:fs'
 import { join, posix } from 'node:path'
 import { defineConfig } from 'vitepress'
 import { repository } from '../pages.mjs'
+import { miniSearch } from './search.mjs'
 
 const site = JSON.parse(readFileSync(new URL('../site.json', import.meta.url)))
 const sources = Object.fromEntries(Object.entries(site.pages).map(([source, page]) => [page, source]))
@@ -38,8 +39,41 @@ function rewriteLinks(md) {
       token.content = token.content.replace(/<!-- recording: (\S+) -->/, '<Recording file="$1" />')
     }
   })
-  const text = md.renderer.rules.text // Vue evaluates what is between double braces.
-  md.renderer.rules.text = (...args) => text(...args).replaceAll('{{', '&#123;&#123;')
+  md.core.ruler.push('tables', ({ tokens }) => labelCells(tokens))
+  for (const rule of ['text', 'code_inline']) { // Vue evaluates what is between double braces.
+    const render = md.renderer.rules[rule]
+    md.renderer.rules[rule] = (...args) => render(...args).replaceAll('{{', '&#123;&#123;')
+  }
+}
+
+// labelCells gives each cell the name of its column, which a card on a phone shows, and marks code that
+// has no place to break.
+function labelCells(tokens) {
+  let labels = [], column = 0
+  for (const [i, token] of tokens.entries()) {
+    if (token.type === 'thead_open') labels = []
+    if (token.type === 'tr_open') column = 0
+    if (token.type === 'th_open') labels.push(tokens[i + 1].children.map(c => c.content).join(''))
+    if (token.type === 'td_open' && labels[column++]) token.attrSet('data-label', labels[column - 1])
+    if (token.type === 'inline' && tokens[i - 1]?.type === 'td_open') {
+      for (const code of token.children.filter(c => c.type === 'code_inline' && c.content.length <= 20)) code.attrSet('class', 'short')
+    }
+  }
+}
+
+// lines marks lines of code, so that they continue on the next row below their indentation. Those with
+// aligned columns continue below their last column, if it is not far to the right.
+const lines = {
+  name: 'lines',
+  line(node, number) {
+    const text = this.source.split('\n')[number - 1] ?? ''
+    const command = /^\$ /.test(text) || /^(sh|shell|bash)$/.test(this.options.lang)
+    const indent = /^ */.exec(text)[0].length
+    const column = /^ *(- )?[\w.]+:/.test(text) ? 0 : /^.*\S {3,}(?=\S)/.exec(text)?.[0].length ?? 0
+    if (column > 0 && !command) this.addClassToHast(node, 'aligned')
+    if (column > 0 && column <= 60) this.addClassToHast(node, 'hanging')
+    if (text.length > 30 && indent + column > 0) node.properties.style = `--indent:${indent}ch;--column:${column}ch`
+  },
 }
 
 export default defineConfig({
@@ -48,19 +82,22 @@ export default defineConfig({
   description: 'Admission policies for Kubernetes',
   lang: 'en',
   base: site.base,
+  head: [['link', { rel: 'icon', type: 'image/svg+xml', href: site.base + 'icon.svg' }]],
   srcDir: 'src',
   cleanUrls: false,
   lastUpdated: false,
-  markdown: { theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' }, anchor: { slugify }, toc: { slugify }, headers: { slugify }, config: rewriteLinks },
-  transformPageData: page => page.relativePath === 'index.md' ? { title: 'Ostiary: admission policies for Kubernetes', titleTemplate: ':title' } : {},
+  markdown: {
+    theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' },
+    anchor: { slugify }, toc: { slugify }, headers: { slugify }, codeTransformers: [lines], config: rewriteLinks,
+  },
   themeConfig: {
     versions: { current: site.version.name, all: site.versions, root: site.root },
-    search: { provider: 'local' },
+    search: { provider: 'local', options: { miniSearch } },
     nav: [
       { text: 'Tutorials', link: '/tutorials/first-policy' },
       { text: 'Cookbook', link: '/cookbook/' },
       { text: 'API', link: '/reference/webhookpolicy' },
-      { text: 'Library', link: '/reference/library' },
+      { text: 'Library', link: '/library/' },
     ].filter(item => sources[item.link.slice(1).replace(/\/$/, '/index') + '.md']),
     sidebar: site.sidebar,
     outline: [2, 3],

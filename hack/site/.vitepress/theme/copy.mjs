@@ -17,7 +17,7 @@ export function copyCommands(event) {
   const button = event.target.closest?.('div.language-console > button.copy')
   if (!button) return
   event.stopImmediatePropagation()
-  navigator.clipboard.writeText(commandsIn(button.parentElement.querySelector('pre').innerText)).then(() => {
+  navigator.clipboard.writeText(commandsIn(button.parentElement.querySelector('pre').textContent)).then(() => {
     button.classList.add('copied')
     setTimeout(() => button.classList.remove('copied'), 2000)
   })

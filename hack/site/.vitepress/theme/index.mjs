@@ -1,6 +1,7 @@
 import DefaultTheme from 'vitepress/theme'
-import { h } from 'vue'
-import Recording from './Recording.vue'
+import { defineAsyncComponent, h } from 'vue'
+import Catalogue from './Catalogue.vue'
+import Start from './Start.vue'
 import Versions from './Versions.vue'
 import { copyCommands } from './copy.mjs'
 import './style.css'
@@ -12,7 +13,9 @@ export default {
     'nav-screen-content-after': () => h(Versions),
   }),
   enhanceApp({ app }) {
-    app.component('Recording', Recording)
+    app.component('Recording', defineAsyncComponent(() => import('./Recording.vue')))
+    app.component('Catalogue', Catalogue)
+    app.component('start', Start)
     if (!import.meta.env.SSR) document.addEventListener('click', copyCommands, true)
   },
 }
