@@ -51,6 +51,7 @@ type convertedRule struct {
 	failureAction   string
 	failureOverride []override
 	ratchet         bool
+	fails           bool            // the evaluation can fail
 	guards          []ce.Expression // about the namespace
 	deletes         bool            // the object can be in oldObject
 	selector        *metav1.LabelSelector
@@ -84,7 +85,7 @@ func convertRule(p *clusterPolicy, r *rule, c catalogue) (*convertedRule, error)
 	} else {
 		err = v.validate(r.Validate)
 	}
-	v.out.notes = slices.Concat(m.notes, v.notes)
+	v.out.notes, v.out.fails = slices.Concat(m.notes, v.notes), v.fails
 	v.out.deletes, v.out.selector = m.deletes, m.selected
 	return v.out, err
 }
@@ -215,7 +216,16 @@ func (v *ruleConverter) conditions(preconditions *blocks) error {
 	if err != nil {
 		return fmt.Errorf("preconditions: %w", err)
 	}
-	v.out.condition("preconditions", applies.Expression)
+	v.noteOperations(applies)
+	e := applies.Expression
+	if m := v.rule.Mutate; m != nil && len(m.ForEach) == 0 && preconditions != nil {
+		evaluated, err := v.scope.EvaluatedKeys(preconditions.Any)
+		if err != nil {
+			return fmt.Errorf("preconditions: %w", err)
+		}
+		e = ce.And(e, evaluated)
+	}
+	v.out.condition("preconditions", e)
 	return nil
 }
 
