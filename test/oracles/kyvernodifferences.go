@@ -15,7 +15,7 @@ func KyvernoDifferences() []Difference {
 	return slices.Concat(kyvernoUpdates(), kyvernoTemplates(), []Difference{
 		{
 			Row:  "an element of `foreach` whose preconditions cannot be evaluated",
-			Note: "a check of an element that cannot be evaluated follows failurePolicy",
+			Note: "whose preconditions cannot be evaluated follows failurePolicy",
 			Shows: func(d *Disagreement) bool {
 				return d.Effect == DeniesMore && d.Ours.Failed
 			},
@@ -56,12 +56,12 @@ func KyvernoDifferences() []Difference {
 			},
 		},
 		{
-			Row:  "an operation for which only preconditions, the context or the list of `foreach` are evaluated",
-			Note: "is not decided: Kyverno denies it if it cannot evaluate",
+			Row:  "an operation that a rule does not decide",
+			Note: "is not decided: Kyverno denies it",
 			Shows: func(d *Disagreement) bool {
-				return d.Effect == AllowsMore && d.Source.Failed && d.sourceSays(
+				return d.Effect == AllowsMore && d.Source.Failed && (d.sourceSays(
 					"failed to evaluate preconditions", "failed to evaluate list", "failed to load context",
-				)
+				) || d.Request.Operation == admissionv1.Delete && d.sourceSays("patch", "failed to mutate", "variable substitution"))
 			},
 		},
 		{
@@ -69,6 +69,13 @@ func KyvernoDifferences() []Difference {
 			Note: "a validation that cannot be evaluated passes",
 			Shows: func(d *Disagreement) bool {
 				return d.Effect == AllowsMore && d.Ours.Failed
+			},
+		},
+		{
+			Row:  "`oldObject` of a CREATE, or `object` of a DELETE, in CEL",
+			Note: "Kyverno has an empty object",
+			Shows: func(d *Disagreement) bool {
+				return d.Request.Operation != admissionv1.Update && d.Effect == AllowsMore && d.sourceSays("no such key")
 			},
 		},
 		{
@@ -159,7 +166,7 @@ func kyvernoTemplates() []Difference {
 			Row:  "metadata of a workload, by a rule that is extended to it",
 			Note: "is that of the Pod of the template",
 			Shows: func(d *Disagreement) bool {
-				return d.isAboutWorkload() && d.Effect != OtherObject
+				return d.isAboutWorkload() && (d.Effect != OtherObject || d.Source.Failed)
 			},
 		},
 		{

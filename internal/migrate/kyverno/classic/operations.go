@@ -93,6 +93,17 @@ const (
 		"a precondition before"
 )
 
+// noteMutationOfDelete is the note about mutations that name DELETE, for which there is no object to change.
+const noteMutationOfDelete = "DELETE is not decided: Kyverno denies it, because it cannot apply the patch"
+
+// namesDelete reports whether a rule names the operation DELETE.
+func (r *rule) namesDelete() bool {
+	blocks, _ := r.Match.filters()
+	return slices.ContainsFunc(blocks, func(f filter) bool {
+		return slices.Contains(f.Resources.Operations, admissionregistrationv1.Delete)
+	})
+}
+
 // noteOperations reports the operations that are not decided although the evaluation can fail.
 func (v *ruleConverter) noteOperations(preconditions conditions.Result) {
 	lists := v.rule.Validate != nil && slices.ContainsFunc(v.rule.Validate.ForEach, func(f forEach) bool {
@@ -100,6 +111,9 @@ func (v *ruleConverter) noteOperations(preconditions conditions.Result) {
 	})
 	if v.rule.ignoresDelete() && (preconditions.Fails || lists) {
 		v.notes = append(v.notes, noteDelete)
+	}
+	if v.rule.Mutate != nil && v.rule.namesDelete() {
+		v.notes = append(v.notes, noteMutationOfDelete)
 	}
 	if p := v.rule.Preconditions; p == nil || p.list != nil || !preconditions.Fails {
 		return

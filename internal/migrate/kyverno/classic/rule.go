@@ -29,7 +29,8 @@ type ruleConverter struct {
 	matching *ruleMatching
 	scope    *conditions.Scope
 	notes    []string
-	fails    bool // the check of an element can fail
+	fails    bool // a check can fail
+	skips    bool // preconditions of an element can fail
 	out      *convertedRule
 }
 
@@ -252,11 +253,10 @@ func (v *ruleConverter) validate(c *validation) error {
 	var e ce.Expression
 	var err error
 	if c.ForEach != nil {
-		if e, err = v.forEach(v.scope, c.ForEach, 0); v.fails {
+		if e, err = v.forEach(v.scope, c.ForEach, 0); v.skips {
 			v.notes = append(
 				v.notes,
-				"a check of an element that cannot be evaluated follows failurePolicy: Kyverno ignores it unless "+
-					"the element is the last one",
+				"an element of foreach whose preconditions cannot be evaluated follows failurePolicy: Kyverno ignores it",
 			)
 		}
 	} else {
@@ -349,7 +349,7 @@ func (v *ruleConverter) checkElements(scope *conditions.Scope, f forEach, level 
 				return ce.False(), fmt.Errorf("preconditions: %w", err)
 			}
 		}
-		v.fails = v.fails || applies.Fails
+		v.fails, v.skips = v.fails || applies.Fails, v.skips || applies.Fails
 		var ok ce.Expression
 		if f.ForEach != nil {
 			ok, err = v.forEach(inner, f.ForEach, level+1)
