@@ -177,10 +177,11 @@ func kyvernoTemplates() []Difference {
 			},
 		},
 		{
-			Row:  "an UPDATE of a workload with a change of its template",
-			Note: "an UPDATE that changes a pod template is decided too",
+			Row:  "a new or changed template of a workload, by a rule for one operation",
+			Note: "is decided too",
 			Shows: func(d *Disagreement) bool {
-				return d.isAboutWorkload() && d.Request.Operation == admissionv1.Update && d.Effect != AllowsMore
+				return d.isAboutWorkload() && d.Request.Operation != admissionv1.Delete && !d.hasSameTemplate() &&
+					d.Effect != AllowsMore
 			},
 		},
 	}

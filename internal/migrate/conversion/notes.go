@@ -20,13 +20,14 @@ const NoteUnchangedTemplates = "an UPDATE that leaves a pod template unchanged i
 // Differences of policies that are extended to pod templates.
 const (
 	noteTemplates         = "an UPDATE that changes a pod template is decided too"
+	noteNewTemplates      = "a CREATE of a workload is decided too"
 	noteTemplateOperation = "the request.operation of pod templates is %s, also if the workload is updated"
 )
 
 // JoinNotes joins the differences of a rule, the most dangerous first: those after which requests are
 // decided otherwise come before those about objects that are violations already.
 func JoinNotes(notes []string) string {
-	harmless := []string{NoteRatchet, noteTemplates, NoteUnchangedTemplates}
+	harmless := []string{NoteRatchet, noteTemplates, noteNewTemplates, NoteUnchangedTemplates}
 	sorted := slices.Clone(notes)
 	slices.SortStableFunc(sorted, func(a, b string) int {
 		return slices.Index(harmless, a) - slices.Index(harmless, b) // -1 for others

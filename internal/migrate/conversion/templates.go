@@ -57,6 +57,9 @@ func differentOperations(s *v1alpha1.WebhookPolicySpec) (out []string) {
 	case !s.Ratchet:
 		out = append(out, NoteUnchangedTemplates)
 	}
+	if !matches(admissionregistrationv1.Create) {
+		out = append(out, noteNewTemplates)
+	}
 	if matches(admissionregistrationv1.Delete) {
 		out = append(out, "DELETE of workloads is not decided")
 	}

@@ -347,7 +347,7 @@ func (t *membershipTarget) match(key memberKey, text, element ce.Expression, tru
 // quantify converts an operator for a list as the key.
 func (t *membershipTarget) quantify(k Value, operator string) (ce.Expression, error) {
 	if t.invalid {
-		return t.isOnlyElement(k, operator)
+		return t.invalidList(k, operator)
 	}
 	macro, negated := "exists", false
 	switch operator {
@@ -379,28 +379,10 @@ func (t *membershipTarget) quantify(k Value, operator string) (ce.Expression, er
 	if macro == "all" { // an absent list is null, for which all operators are false
 		e = ce.And(k.stream.present(), e)
 	}
+	if t.exact && t.value != nil && t.value.kind() == ce.KindString {
+		return t.orOnlyElement(k, e, negated)
+	}
 	return e, nil
-}
-
-// isOnlyElement converts an operator for a list and a text that is no list: only a list of that text alone
-// equals it. Of the negated operators, NotIn is true then, and all others are false.
-func (t *membershipTarget) isOnlyElement(k Value, operator string) (ce.Expression, error) {
-	if t.whole == "" || operator == "anynotin" || operator == "allnotin" {
-		return ce.False(), nil
-	}
-	equal, err := k.stream.quantify("all", func(v Value) (ce.Expression, error) {
-		source, err := v.existing()
-		if err != nil {
-			return source, err
-		}
-		text, err := memberKey{source: source, kind: v.kind()}.text()
-		return ce.Relate(text, "==", ce.Quote(t.whole)), err
-	})
-	if err != nil {
-		return equal, err
-	}
-	list, err := k.strict()
-	return ce.And(k.stream.present(), ce.Relate(ce.Call(list, "size"), "==", ce.Term("1")), equal), err
 }
 
 // constant converts an operator for a constant key.
