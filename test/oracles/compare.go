@@ -42,6 +42,9 @@ type Difference struct {
 	Note string
 	// Shows reports whether a disagreement is this difference.
 	Shows func(*Disagreement) bool
+	// Without returns the text of an object without the cause of the difference, so that both
+	// engines agree about it. It can be nil.
+	Without func(string) string
 }
 
 // covers reports whether a disagreement is this difference, and is reported if it has to be.
@@ -110,7 +113,7 @@ func (c *Comparer) Compare(
 	var out []Disagreement
 	for i, request := range requests {
 		d := Disagreement{Case: of, Converted: converted, Request: request, Source: answer.Decisions[i], Ours: ours[i]}
-		if c.isUnlisted(&d) {
+		if c.isUnlisted(ctx, &d) {
 			out = append(out, d)
 		}
 	}
@@ -141,7 +144,7 @@ func (c *Comparer) decide(ctx context.Context, converted *Converted, q *Question
 
 // isUnlisted counts a pair of decisions, and reports whether they differ in a way that is not
 // listed.
-func (c *Comparer) isUnlisted(d *Disagreement) bool {
+func (c *Comparer) isUnlisted(ctx context.Context, d *Disagreement) bool {
 	c.Count.Requests++
 	if d.Source.Panic != "" {
 		c.Count.Panics++
@@ -164,12 +167,34 @@ func (c *Comparer) isUnlisted(d *Disagreement) bool {
 		return false
 	}
 	for i := range c.Differences {
-		if c.Differences[i].covers(d) {
+		if c.Differences[i].covers(d) && c.agreeWithout(ctx, d, c.Differences[i].Without) {
 			addTo(&c.Count.Known, c.Differences[i].Row)
 			return false
 		}
 	}
 	return true
+}
+
+// agreeWithout reports whether the engines agree about the request of a disagreement without its cause.
+// Without a change there is no cause in the request.
+func (c *Comparer) agreeWithout(ctx context.Context, d *Disagreement, without func(string) string) bool {
+	if without == nil {
+		return true
+	}
+	request := d.Request.DeepCopy()
+	request.Object.Raw = []byte(without(string(d.Request.Object.Raw)))
+	request.OldObject.Raw = []byte(without(string(d.Request.OldObject.Raw)))
+	if string(request.Object.Raw) == string(d.Request.Object.Raw) &&
+		string(request.OldObject.Raw) == string(d.Request.OldObject.Raw) {
+		return false
+	}
+	_, raw, err := d.Case.load(ctx)
+	if err != nil {
+		return false
+	}
+	asked := []*admissionv1.AdmissionRequest{request}
+	answer, ours, err := c.decide(ctx, d.Converted, &Question{Objects: raw, Requests: asked})
+	return err == nil && answer.Invalid == "" && served(answer.Decisions[0]).Allowed == served(ours[0]).Allowed
 }
 
 // served returns a decision with the object as the API server reads it. An object that does not

@@ -14,17 +14,17 @@ import (
 func KyvernoDifferences() []Difference {
 	return slices.Concat(kyvernoUpdates(), kyvernoTemplates(), []Difference{
 		{
-			Row: "an element of `foreach` that cannot be evaluated",
+			Row:  "an element of `foreach` whose preconditions cannot be evaluated",
+			Note: "whose preconditions cannot be evaluated follows failurePolicy",
 			Shows: func(d *Disagreement) bool {
-				return d.Effect == DeniesMore && d.Ours.Failed && strings.Contains(d.Case.text(), `"foreach"`)
+				return d.Effect == DeniesMore && d.Ours.Failed
 			},
 		},
 		{
 			Row:  "a mutation with `foreach` over an absent list",
 			Note: "stays as it is: Kyverno denies it",
 			Shows: func(d *Disagreement) bool {
-				return d.Effect == AllowsMore &&
-					strings.Contains(strings.Join(d.Source.Messages, " "), "failed to evaluate list")
+				return d.Effect == AllowsMore && d.sourceSays("failed to evaluate list")
 			},
 		},
 		{
@@ -38,7 +38,30 @@ func KyvernoDifferences() []Difference {
 			Row:  "`podSecurity`, for an UPDATE of a Pod",
 			Note: "an UPDATE of a Pod passes if it changes nothing that the plugin checks again",
 			Shows: func(d *Disagreement) bool {
-				return d.Effect == AllowsMore && d.Request.Operation == admissionv1.Update
+				return d.Effect == AllowsMore && d.Request.Operation == admissionv1.Update && d.sourceSays("violates PodSecurity")
+			},
+		},
+		{
+			Row:  "`podSecurity`, for an UPDATE of a Pod that already fails",
+			Note: "another UPDATE is denied also if the stored object fails the level",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == DeniesMore && d.Request.Operation == admissionv1.Update && d.oursSays("violates PodSecurity")
+			},
+		},
+		{
+			Row:  "a field that is added with `+()` to the elements of a list",
+			Note: "Kyverno decides by the first one",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == OtherObject && strings.Contains(d.Case.text(), `"+(`)
+			},
+		},
+		{
+			Row:  "an operation that a rule does not decide",
+			Note: "is not decided: Kyverno denies it",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == AllowsMore && d.Source.Failed && (d.sourceSays(
+					"failed to evaluate preconditions", "failed to evaluate list", "failed to load context",
+				) || d.Request.Operation == admissionv1.Delete && d.sourceSays("patch", "failed to mutate", "variable substitution"))
 			},
 		},
 		{
@@ -46,6 +69,13 @@ func KyvernoDifferences() []Difference {
 			Note: "a validation that cannot be evaluated passes",
 			Shows: func(d *Disagreement) bool {
 				return d.Effect == AllowsMore && d.Ours.Failed
+			},
+		},
+		{
+			Row:  "`oldObject` of a CREATE, or `object` of a DELETE, in CEL",
+			Note: "Kyverno has an empty object",
+			Shows: func(d *Disagreement) bool {
+				return d.Request.Operation != admissionv1.Update && d.Effect == AllowsMore && d.sourceSays("no such key")
 			},
 		},
 		{
@@ -59,22 +89,24 @@ func KyvernoDifferences() []Difference {
 			Row:  "the name of an image that is not valid",
 			Note: "an image whose name is not valid",
 			Shows: func(d *Disagreement) bool {
-				return d.Effect == AllowsMore && strings.Contains(strings.Join(d.Source.Messages, " "), "invalid image")
+				return d.Effect == AllowsMore && d.sourceSays("invalid image")
 			},
 		},
 		{
 			Row:  "a wildcard in a list of the request",
 			Note: "wildcards and ranges in",
 			Shows: func(d *Disagreement) bool {
-				return d.Effect != OtherObject && strings.ContainsAny(d.requestText(), "*?")
+				return d.Effect != OtherObject
 			},
+			Without: strings.NewReplacer("*", "x", "?", "x").Replace,
 		},
 		{
 			Row:  "a list in a text that has escapes",
 			Note: "a list in it with escapes fails the evaluation",
 			Shows: func(d *Disagreement) bool {
-				return d.Effect == DeniesMore && d.Ours.Failed && strings.Contains(d.Case.text()+d.requestText(), `\\`)
+				return d.Effect == DeniesMore && d.Ours.Failed
 			},
+			Without: strings.NewReplacer(`\\`, "x").Replace,
 		},
 	})
 }
@@ -86,14 +118,14 @@ func kyvernoUpdates() []Difference {
 			Row:  "an UPDATE of an object that already fails",
 			Note: "an UPDATE passes if the stored object fails the rule",
 			Shows: func(d *Disagreement) bool {
-				return d.Request.Operation == admissionv1.Update && d.Effect == AllowsMore
+				return d.Request.Operation == admissionv1.Update && d.Effect == AllowsMore && d.oursSays(ratcheted)
 			},
 		},
 		{
 			Row:  "an UPDATE of an object that already fails, by a rule that is not evaluated alike for all requests",
 			Note: "an UPDATE is denied also if the stored object fails the rule",
 			Shows: func(d *Disagreement) bool {
-				return d.Request.Operation == admissionv1.Update && d.Effect == DeniesMore
+				return d.Request.Operation == admissionv1.Update && d.Effect == DeniesMore && !d.Ours.Failed && d.storedFails()
 			},
 		},
 	}
@@ -113,7 +145,7 @@ func kyvernoTemplates() []Difference {
 			Row:  "an UPDATE of a workload without a change of its template",
 			Note: "an UPDATE that leaves a pod template unchanged is not decided",
 			Shows: func(d *Disagreement) bool {
-				return d.isAboutWorkload() && d.hasSameTemplate()
+				return d.isAboutWorkload() && d.hasSameTemplate() && d.Effect != DeniesMore
 			},
 		},
 		{
@@ -131,31 +163,28 @@ func kyvernoTemplates() []Difference {
 			},
 		},
 		{
-			Row:  "an UPDATE of a workload with a change of its template",
-			Note: "an UPDATE that changes a pod template is decided too",
+			Row:  "metadata of a workload, by a rule that is extended to it",
+			Note: "is that of the Pod of the template",
 			Shows: func(d *Disagreement) bool {
-				return d.isAboutWorkload() && d.Request.Operation == admissionv1.Update && d.Effect != AllowsMore
+				return d.isAboutWorkload() && (d.Effect != OtherObject || d.Source.Failed)
+			},
+		},
+		{
+			Row:  "`request.operation` of an UPDATE of a workload, by a rule that is extended to it",
+			Note: "the request.operation of pod templates is",
+			Shows: func(d *Disagreement) bool {
+				return d.isAboutWorkload() && d.Request.Operation == admissionv1.Update && !d.hasSameTemplate()
+			},
+		},
+		{
+			Row:  "a new or changed template of a workload, by a rule for one operation",
+			Note: "is decided too",
+			Shows: func(d *Disagreement) bool {
+				return d.isAboutWorkload() && d.Request.Operation != admissionv1.Delete && !d.hasSameTemplate() &&
+					d.Effect != AllowsMore
 			},
 		},
 	}
-}
-
-func (d *Disagreement) requestText() string {
-	return string(d.Request.Object.Raw) + string(d.Request.OldObject.Raw)
-}
-
-func (d *Disagreement) isAboutWorkload() bool { return workloads()[d.Request.Kind.Kind] != "" }
-
-// hasSameTemplate reports whether an UPDATE leaves the template of a workload unchanged.
-func (d *Disagreement) hasSameTemplate() bool {
-	at := path{"spec", "template"}
-	if d.Request.Kind.Kind == "CronJob" {
-		at = path{"spec", "jobTemplate", "spec", "template"}
-	}
-	var current, old object
-	return json.Unmarshal(d.Request.Object.Raw, &current) == nil &&
-		json.Unmarshal(d.Request.OldObject.Raw, &old) == nil &&
-		reflect.DeepEqual(valueAt(current, at), valueAt(old, at))
 }
 
 // sameInAnyOrder reports whether two objects differ only in the order of lists.

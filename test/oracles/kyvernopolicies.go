@@ -178,6 +178,10 @@ func (k *kyvernoAuthor) addContext(r object) {
 		}},
 	}
 	k.context = append(k.context, "{{ app }}")
+	if k.chance(4) { // without a default
+		entries = append(entries, object{"name": "team", "variable": object{"jmesPath": "request.object.metadata.labels.team"}})
+		k.context = append(k.context, "{{ team }}")
+	}
 	if k.chance(2) {
 		entries = append(entries, object{"name": "settings", "configMap": object{"name": "settings", "namespace": "shop"}})
 		k.context = append(k.context, "{{ settings.data.teams }}", "{{ settings.data.team }}")

@@ -31,7 +31,12 @@ func SetPodTemplates(p *v1alpha1.WebhookPolicy, resources []string) (differences
 		}
 	}
 	p.Spec.PodTemplates = t
-	return append(differentOperations(&p.Spec), differentFields(&p.Spec)...)
+	out := append(differentOperations(&p.Spec), differentFields(&p.Spec)...)
+	readsOperation := func(text string) bool { return slices.Contains(celtext.Fields(text, "request"), "operation") }
+	if slices.ContainsFunc(Expressions(&p.Spec), readsOperation) {
+		out = append(out, fmt.Sprintf(noteTemplateOperation, p.Spec.TemplateOperation()))
+	}
+	return out
 }
 
 // differentOperations returns the requests about workloads that Kyverno decides and Ostiary
@@ -50,7 +55,10 @@ func differentOperations(s *v1alpha1.WebhookPolicySpec) (out []string) {
 	case !matches(admissionregistrationv1.Update):
 		out = append(out, noteTemplates)
 	case !s.Ratchet:
-		out = append(out, noteUnchangedTemplates)
+		out = append(out, NoteUnchangedTemplates)
+	}
+	if !matches(admissionregistrationv1.Create) {
+		out = append(out, noteNewTemplates)
 	}
 	if matches(admissionregistrationv1.Delete) {
 		out = append(out, "DELETE of workloads is not decided")

@@ -105,7 +105,7 @@ func (c *classicEngine) mutate(request *admissionv1.AdmissionRequest, d *decisio
 }
 
 // isRegistered reports whether the mutating webhook is registered for an operation: by default
-// for CREATE and UPDATE.
+// for CREATE and UPDATE, by the rules that mutate.
 func isRegistered(p kyvernov1.PolicyInterface, operation admissionv1.Operation) bool {
 	if operation == admissionv1.Create || operation == admissionv1.Update {
 		return true
@@ -114,6 +114,9 @@ func isRegistered(p kyvernov1.PolicyInterface, operation admissionv1.Operation) 
 		return slices.Contains(d.Operations, kyvernov1.AdmissionOperation(operation))
 	}
 	for _, r := range p.GetSpec().Rules {
+		if !r.HasMutateStandard() {
+			continue
+		}
 		m := r.MatchResources
 		if named(m.ResourceDescription) ||
 			slices.ContainsFunc(

@@ -193,6 +193,7 @@ func (b *builder) finish() {
 	if b.failed {
 		return
 	}
+	b.absent()
 	b.autogen()
 	if conversion.NamesCriticalResources(b.policy) {
 		b.policy.Spec.AllowCriticalResources = true

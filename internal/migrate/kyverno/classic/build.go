@@ -146,7 +146,7 @@ func (b *builder) buildGroup(group []placedRule, suffix string) {
 		p.Spec.AllowCriticalResources = true
 	}
 	b.Outputs = append(b.Outputs, o)
-	b.report(o, group, b.extend(p, first))
+	b.report(o, group, b.extend(p, group))
 	o.Origins = append(o.Origins, conversion.Origin{
 		Field: "spec", Source: &b.Source, SourceField: "spec", CommentsOnly: true, Except: "rules",
 	})
@@ -165,8 +165,8 @@ func (p placedRule) placeIn(w *v1alpha1.WebhookPolicy) string {
 
 // extend extends a group to the workloads to which Kyverno extends it, and returns the
 // differences.
-func (b *builder) extend(p *v1alpha1.WebhookPolicy, first placedRule) []string {
-	kinds := b.controllerKinds()
+func (b *builder) extend(p *v1alpha1.WebhookPolicy, group []placedRule) []string {
+	first, kinds := group[0], b.controllerKinds()
 	switch {
 	case len(first.templates) > 0:
 		kinds = first.templates
@@ -177,7 +177,11 @@ func (b *builder) extend(p *v1alpha1.WebhookPolicy, first placedRule) []string {
 	for i, kind := range kinds {
 		resources[i] = controllerResources()[kind]
 	}
-	return conversion.SetPodTemplates(p, resources)
+	notes := conversion.SetPodTemplates(p, resources)
+	if fails := func(r placedRule) bool { return r.fails }; p.Spec.Ratchet && slices.ContainsFunc(group, fails) {
+		notes = append(notes, conversion.NoteUnchangedTemplates)
+	}
+	return notes
 }
 
 // report writes the rows of the rules of a policy. Notes of several rules are in a row of their own.

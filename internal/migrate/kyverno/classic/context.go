@@ -97,6 +97,12 @@ func (v *ruleConverter) context(entries []contextEntry) error {
 func (v *ruleConverter) withContext(scope *conditions.Scope, entries []contextEntry) (*conditions.Scope, error) {
 	for _, e := range entries {
 		switch {
+		case e.Name == "images":
+			return nil, &leftOutError{
+				"context",
+				"the variable images has the name of the one in which Kyverno parses the images of containers",
+				"rename the variable",
+			}
 		case e.ConfigMap != nil:
 			value, err := v.configMap(*e.ConfigMap)
 			if err != nil {

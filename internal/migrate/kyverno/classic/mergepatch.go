@@ -248,6 +248,7 @@ func (l *listElements) element(patch map[string]any) (changes, additions patchPa
 		return nil, nil, err
 	}
 	where := inner.where(l.item)
+	noteAbsent(l.scope, l.name, patch)
 	if !where.IsTrue() && len(parts) > 0 {
 		noteOrder(l.scope, l.name)
 	}

@@ -288,6 +288,7 @@ func (a *configuration) element(patch map[string]any, at ce.Place, typeName, lis
 	if err != nil || isGlobal || e.String() == "" {
 		return ce.Term(""), err
 	}
+	noteAbsent(a.scope, list, patch)
 	text := strings.Replace(e.String(), typeName+"{", typeName+"{name: "+item+".name, ", 1)
 	elements := at.Or("[]")
 	if where := inner.where(item); !where.IsTrue() {
@@ -319,6 +320,30 @@ func (a *anchors) where(item string) ce.Expression {
 		return ce.True()
 	}
 	return where
+}
+
+// addsAbsent reports whether a patch adds a field only where it is absent.
+func addsAbsent(p any) bool {
+	switch typed := p.(type) {
+	case map[string]any:
+		for key, value := range typed {
+			if modifier, _, anchor := pattern.Anchor(key); anchor && modifier == "+" || addsAbsent(value) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(typed, addsAbsent)
+	}
+	return false
+}
+
+// noteAbsent reports that Kyverno decides by the first element of a list which fields all elements lack.
+func noteAbsent(scope *conditions.Scope, list string, patch any) {
+	note := "a field with +() is added to each of the elements of " + list + " that lacks it: Kyverno decides by the " +
+		"first one, and then replaces or adds it in all or none"
+	if addsAbsent(patch) && !slices.Contains(*scope.Notes, note) {
+		*scope.Notes = append(*scope.Notes, note)
+	}
 }
 
 // noteOrder reports that a patch of some elements of a list has another order in Kyverno.

@@ -107,7 +107,7 @@ func (v *ruleConverter) mergeEach(e *eachElement, patch any) error {
 	if !slices.Equal(s.Keys(), []string{"name"}) {
 		return errAnotherList
 	}
-	if !e.applies.IsTrue() {
+	if !e.applies.IsTrue() || hasAnchors(element) {
 		noteOrder(e.scope, e.list.Name())
 	}
 	if !needsJSONPatch(element, e.list.Shape.Element(), s.Element()) {

@@ -29,10 +29,19 @@ func (s operationSet) namedOperations(
 // operationsOf returns the operations for which a rule can have an effect, and the
 // preconditions without those about operations.
 func operationsOf(r *rule) (operationSet, *blocks) {
-	all := operationSet{admissionregistrationv1.Create, admissionregistrationv1.Update}
-	if r.appliesToDelete() {
-		all = append(all, admissionregistrationv1.Delete)
+	all, rest := r.narrowedOperations()
+	if !r.appliesToDelete() {
+		all = slices.DeleteFunc(all, func(o admissionregistrationv1.OperationType) bool {
+			return o == admissionregistrationv1.Delete
+		})
 	}
+	return all, rest
+}
+
+// narrowedOperations returns the operations for which Kyverno evaluates more than the conditions about
+// operations, and the preconditions without these.
+func (r *rule) narrowedOperations() (operationSet, *blocks) {
+	all := operationSet{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete}
 	blocksOfMatch, _ := r.Match.filters()
 	if slices.ContainsFunc(blocksOfMatch, func(f filter) bool {
 		return slices.ContainsFunc(f.Resources.Kinds, hasConnect) ||
@@ -63,6 +72,60 @@ func (r *rule) appliesToDelete() bool {
 	}
 	return v.ForEach == nil ||
 		slices.ContainsFunc(v.ForEach, func(f forEach) bool { return !strings.Contains(f.List, "request.object") })
+}
+
+// ignoresDelete reports whether Kyverno evaluates for DELETE only what comes before the check of a
+// validation. The webhook for mutations is not called for DELETE.
+func (r *rule) ignoresDelete() bool {
+	blocks, _ := r.Match.filters()
+	operations, _ := r.narrowedOperations()
+	return r.Mutate == nil && !r.appliesToDelete() && slices.Contains(operations, admissionregistrationv1.Delete) &&
+		slices.ContainsFunc(blocks, func(f filter) bool {
+			return slices.Contains(operations.namedOperations(f.Resources.Operations), admissionregistrationv1.Delete)
+		})
+}
+
+// Notes about operations for which a rule has no effect unless it cannot be evaluated.
+const (
+	noteDelete = "DELETE is not decided: Kyverno denies it if it cannot evaluate preconditions, the context or the " +
+		"list of foreach"
+	noteOperation = "an operation that preconditions exclude is not decided: Kyverno denies it if it cannot evaluate " +
+		"a precondition before"
+)
+
+// noteMutationOfDelete is the note about mutations that name DELETE, for which there is no object to change.
+const noteMutationOfDelete = "DELETE is not decided: Kyverno denies it, because it cannot apply the patch"
+
+// namesDelete reports whether a rule names the operation DELETE.
+func (r *rule) namesDelete() bool {
+	blocks, _ := r.Match.filters()
+	return slices.ContainsFunc(blocks, func(f filter) bool {
+		return slices.Contains(f.Resources.Operations, admissionregistrationv1.Delete)
+	})
+}
+
+// noteOperations reports the operations that are not decided although the evaluation can fail.
+func (v *ruleConverter) noteOperations(preconditions conditions.Result) {
+	lists := v.rule.Validate != nil && slices.ContainsFunc(v.rule.Validate.ForEach, func(f forEach) bool {
+		return strings.Contains(f.List, "(") || !strings.HasPrefix(f.List, "request.") // functions fail for null
+	})
+	if v.rule.ignoresDelete() && (preconditions.Fails || lists) {
+		v.notes = append(v.notes, noteDelete)
+	}
+	if v.rule.Mutate != nil && v.rule.namesDelete() {
+		v.notes = append(v.notes, noteMutationOfDelete)
+	}
+	if p := v.rule.Preconditions; p == nil || p.list != nil || !preconditions.Fails {
+		return
+	}
+	all := operationSet{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete}
+	for i, c := range v.rule.Preconditions.All {
+		narrowed, ok := all.narrow(c)
+		if ok && len(narrowed) < len(all) && (i > 0 || v.rule.Preconditions.Any != nil) {
+			v.notes = append(v.notes, noteOperation)
+			return
+		}
+	}
 }
 
 // hasConnect reports whether a kind has requests with the operation CONNECT.

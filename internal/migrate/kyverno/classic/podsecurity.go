@@ -36,6 +36,9 @@ func (v *ruleConverter) podSecurity(s *podSecurityStandard) error {
 			"the API server",
 		"an UPDATE of a Pod passes if it changes nothing that the plugin checks again",
 	)
+	if c := v.rule.Validate; c.AllowExistingViolations == nil || *c.AllowExistingViolations {
+		v.notes = append(v.notes, "another UPDATE is denied also if the stored object fails the level")
+	}
 	return nil
 }
 

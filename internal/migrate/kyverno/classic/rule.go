@@ -29,7 +29,8 @@ type ruleConverter struct {
 	matching *ruleMatching
 	scope    *conditions.Scope
 	notes    []string
-	fails    bool // the check of an element can fail
+	fails    bool // a check can fail
+	skips    bool // preconditions of an element can fail
 	out      *convertedRule
 }
 
@@ -51,6 +52,7 @@ type convertedRule struct {
 	failureAction   string
 	failureOverride []override
 	ratchet         bool
+	fails           bool            // the evaluation can fail
 	guards          []ce.Expression // about the namespace
 	deletes         bool            // the object can be in oldObject
 	selector        *metav1.LabelSelector
@@ -84,7 +86,7 @@ func convertRule(p *clusterPolicy, r *rule, c catalogue) (*convertedRule, error)
 	} else {
 		err = v.validate(r.Validate)
 	}
-	v.out.notes = slices.Concat(m.notes, v.notes)
+	v.out.notes, v.out.fails = slices.Concat(m.notes, v.notes), v.fails
 	v.out.deletes, v.out.selector = m.deletes, m.selected
 	return v.out, err
 }
@@ -215,7 +217,16 @@ func (v *ruleConverter) conditions(preconditions *blocks) error {
 	if err != nil {
 		return fmt.Errorf("preconditions: %w", err)
 	}
-	v.out.condition("preconditions", applies.Expression)
+	v.noteOperations(applies)
+	e := applies.Expression
+	if m := v.rule.Mutate; m != nil && len(m.ForEach) == 0 && preconditions != nil {
+		evaluated, err := v.scope.EvaluatedKeys(preconditions.Any)
+		if err != nil {
+			return fmt.Errorf("preconditions: %w", err)
+		}
+		e = ce.And(e, evaluated)
+	}
+	v.out.condition("preconditions", e)
 	return nil
 }
 
@@ -242,11 +253,10 @@ func (v *ruleConverter) validate(c *validation) error {
 	var e ce.Expression
 	var err error
 	if c.ForEach != nil {
-		if e, err = v.forEach(v.scope, c.ForEach, 0); v.fails {
+		if e, err = v.forEach(v.scope, c.ForEach, 0); v.skips {
 			v.notes = append(
 				v.notes,
-				"a check of an element that cannot be evaluated follows failurePolicy: Kyverno ignores it unless "+
-					"the element is the last one",
+				"an element of foreach whose preconditions cannot be evaluated follows failurePolicy: Kyverno ignores it",
 			)
 		}
 	} else {
@@ -339,7 +349,7 @@ func (v *ruleConverter) checkElements(scope *conditions.Scope, f forEach, level 
 				return ce.False(), fmt.Errorf("preconditions: %w", err)
 			}
 		}
-		v.fails = v.fails || applies.Fails
+		v.fails, v.skips = v.fails || applies.Fails, v.skips || applies.Fails
 		var ok ce.Expression
 		if f.ForEach != nil {
 			ok, err = v.forEach(inner, f.ForEach, level+1)

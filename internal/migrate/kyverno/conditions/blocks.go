@@ -35,6 +35,12 @@ func (s *Scope) Block(b Block) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	switch { // Kyverno evaluates all of both
+	case result.Fails && all.Fails && !result.IsTrue() && !all.IsTrue():
+		return both(result, all), nil
+	case all.Fails:
+		return andThen(all, result), nil
+	}
 	return andThen(result, all), nil
 }
 

@@ -127,8 +127,12 @@ func strictValue(v Value) Value {
 }
 
 func signedMembership(t *membershipTarget, key memberKey, negated bool) (ce.Expression, error) {
-	if t.invalid {
-		return ce.False(), nil // both In and NotIn
+	if t.invalid { // the text can only equal the key
+		if t.whole == "" || negated {
+			return ce.False(), nil
+		}
+		text, err := key.text()
+		return scalar.MatchWildcard(t.whole, text), err
 	}
 	e, err := t.contains(key)
 	if err != nil || !negated {
@@ -147,8 +151,10 @@ type membershipTarget struct {
 	literals []string
 	ranged   string // 1-10
 	value    *Value
-	exact    bool // without wildcards in elements of lists
-	invalid  bool
+	exact    bool   // without wildcards in elements of lists
+	invalid  bool   // no list
+	whole    string // the text that is no list
+	fromText bool   // the literals are those of a list in a text
 }
 
 func (s *Scope) newTarget(v Value, exact bool) (*membershipTarget, error) {
@@ -164,12 +170,14 @@ func (s *Scope) newTarget(v Value, exact bool) (*membershipTarget, error) {
 	case string:
 		var list []string
 		switch {
+		case json.Valid([]byte(c)) && json.Unmarshal([]byte(c), &list) == nil:
+			t.literals, t.fromText = list, true
+		case exact:
+			t.invalid, t.whole = true, c
 		case scalar.IsRange(c):
 			t.ranged = c
-		case json.Valid([]byte(c)) && json.Unmarshal([]byte(c), &list) == nil:
-			t.literals = list
-		case json.Valid([]byte(c)) && !json.Valid([]byte(`"`+c+`"`)):
-			t.invalid = true
+		case json.Valid([]byte(c)):
+			t.invalid, t.whole = true, c
 		default:
 			t.literals = []string{c}
 		}
@@ -200,13 +208,10 @@ func sprintConstant(v any) string {
 
 // contains returns an expression for a key that is in the target.
 func (t *membershipTarget) contains(key memberKey) (ce.Expression, error) {
-	v, text := key.source, key.source
-	switch key.kind {
-	case ce.KindString:
-	case ce.KindInt, ce.KindBool, ce.KindIntOrString, ce.KindQuantity, ce.KindAny:
-		text = ce.Function("string", v)
-	default:
-		return ce.False(), leftOut("In and its relatives for lists of maps or lists")
+	v := key.source
+	text, err := key.text()
+	if err != nil {
+		return text, err
 	}
 	switch {
 	case t.ranged != "":
@@ -220,10 +225,22 @@ func (t *membershipTarget) contains(key memberKey) (ce.Expression, error) {
 		return t.isElement(key, text)
 	case key.kind == ce.KindInt && t.integers():
 		return scalar.OneOf(v, termsOf(t.literals)), nil
-	case t.exact && key.inList:
+	case t.exact && key.inList, t.fromText && !key.inList:
 		return scalar.OneOf(text, quotesOf(t.literals)), nil
 	}
 	return scalar.MatchAny(text, t.literals), nil
+}
+
+// text returns the key as text.
+func (k memberKey) text() (ce.Expression, error) {
+	switch k.kind {
+	case ce.KindString:
+		return k.source, nil
+	case ce.KindInt, ce.KindBool, ce.KindIntOrString, ce.KindQuantity, ce.KindAny:
+		return ce.Function("string", k.source), nil
+	default:
+		return ce.False(), leftOut("In and its relatives for lists of maps or lists")
+	}
 }
 
 // integers reports whether all constants are written like integers.
@@ -330,7 +347,7 @@ func (t *membershipTarget) match(key memberKey, text, element ce.Expression, tru
 // quantify converts an operator for a list as the key.
 func (t *membershipTarget) quantify(k Value, operator string) (ce.Expression, error) {
 	if t.invalid {
-		return ce.False(), nil
+		return t.invalidList(k, operator)
 	}
 	macro, negated := "exists", false
 	switch operator {
@@ -362,6 +379,9 @@ func (t *membershipTarget) quantify(k Value, operator string) (ce.Expression, er
 	if macro == "all" { // an absent list is null, for which all operators are false
 		e = ce.And(k.stream.present(), e)
 	}
+	if t.exact && t.value != nil && t.value.kind() == ce.KindString {
+		return t.orOnlyElement(k, e, negated)
+	}
 	return e, nil
 }
 
@@ -374,15 +394,22 @@ func (t *membershipTarget) constant(k Value, negated bool) (ce.Expression, error
 		}
 		return signedMembership(t, key, negated)
 	}
+	if t.invalid {
+		return ce.Constant(!negated && t.whole != "" && scalar.MatchesWildcard(t.whole, sprintConstant(k.constant))), nil
+	}
 	found := slices.ContainsFunc(
 		t.literals,
 		func(p string) bool { return scalar.MatchesWildcard(p, sprintConstant(k.constant)) },
 	)
-	return ce.Constant(found != negated && !t.invalid), nil
+	return ce.Constant(found != negated), nil
 }
 
 // constants converts an operator for a constant list as the key.
 func (t *membershipTarget) constants(elements []any, operator string) (ce.Expression, error) {
+	if t.invalid {
+		isOnly := t.whole != "" && len(elements) == 1 && sprintConstant(elements[0]) == t.whole
+		return ce.Constant(isOnly && operator != "anynotin" && operator != "allnotin"), nil
+	}
 	var all []ce.Expression
 	for _, element := range elements {
 		key, err := scalarKey(constantValue(element))

@@ -35,12 +35,16 @@ func (s *Scope) Compare(key any, operator string, value any) (Result, error) {
 	}
 	operator = strings.ToLower(operator)
 	e, err := s.compare(k, operator, v)
-	return Result{withNulls(k, operator, v, e), k.mayFail() || v.mayFail()}, err
+	if err != nil {
+		return Result{}, err
+	}
+	e, err = s.withNulls(k, operator, v, e)
+	return Result{e, k.mayFail() || v.mayFail()}, err
 }
 
 // withNulls gives a condition Kyverno's result for null: a key that is null satisfies no
 // operator, and a value that is null differs from every key and has no elements.
-func withNulls(k Value, operator string, v Value, e ce.Expression) ce.Expression {
+func (s *Scope) withNulls(k Value, operator string, v Value, e ce.Expression) (ce.Expression, error) {
 	member := strings.HasSuffix(operator, "in")
 	switch {
 	case strings.HasPrefix(operator, "notequal"):
@@ -48,10 +52,18 @@ func withNulls(k Value, operator string, v Value, e ce.Expression) ce.Expression
 	case !member || strings.Contains(operator, "not"): // an absent list has no element anyway
 		e = ce.And(v.notNull(), e)
 	}
+	guard := k.notNull()
 	if member && k.stream != nil { // quantify knows it
-		return e
+		guard = ce.True()
 	}
-	return ce.And(k.notNull(), e)
+	if guard.IsTrue() && v.notNull().IsTrue() {
+		return s.forced(e, k, v)
+	}
+	e, err := s.forced(e, k)
+	if err != nil {
+		return e, err
+	}
+	return s.forcedValue(ce.And(guard, e), v)
 }
 
 func (s *Scope) compare(k Value, operator string, v Value) (ce.Expression, error) {

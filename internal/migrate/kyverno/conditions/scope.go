@@ -110,7 +110,9 @@ func (v Value) Required() (Value, error) {
 	switch {
 	case v.place != nil && v.place.Optional():
 		strict := ce.VariablePlace(v.place.Strict().In(ce.Primary), v.shape)
-		return placeValue(strict), nil
+		required := placeValue(strict)
+		required.required = true
+		return required, nil
 	case v.stream != nil && v.stream.source.lists == nil && !v.stream.always && v.stream.source.mayBeAbsent():
 		source, err := v.stream.source.Required()
 		stream := *v.stream

@@ -17,6 +17,7 @@ type Value struct {
 	when       ce.Expression // the expression has a value
 	absent     absence       // what the value is otherwise
 	fails      bool          // the evaluation of the expression may fail
+	required   bool          // the evaluation fails if the value is absent, although it has a place
 	constant   any
 	isConstant bool
 	stream     *elementStream
@@ -170,6 +171,8 @@ func (v Value) strict() (ce.Expression, error) {
 // mayFail reports whether the evaluation of the value can fail.
 func (v Value) mayFail() bool {
 	switch {
+	case v.required:
+		return true
 	case v.place != nil:
 		return v.place.Optional()
 	case v.stream != nil:
