@@ -208,13 +208,13 @@ func PaintAs(s Style, word, text string) string {
 		return Paint(s, Red, text)
 	case "error":
 		return Paint(s, Magenta, text)
-	case "warn", "audit", "ratchet", "breakglass", "changed", "Unknown", "unknown":
+	case "warn", "audit", "ratchet", "excepted", "breakglass", "changed", "Unknown", "unknown":
 		return Paint(s, Yellow, text)
 	case "allow", "converted", "True":
 		return Paint(s, Green, text)
 	case "mutate", "annotate":
 		return Paint(s, Cyan, text)
-	case "skip", "unmatched", "not evaluated":
+	case "skip", "suspended", "unmatched", "not evaluated":
 		return Paint(s, Faint, text)
 	}
 	return text
