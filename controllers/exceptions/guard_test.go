@@ -28,7 +28,11 @@ func TestGuard(t *testing.T) {
 		"Exact":                   {document: documents[0], old: "Equivalent", new: "Exact"},
 		"some namespaces":         {document: documents[0], old: "namespaceSelector: {}", new: "namespaceSelector: {matchLabels: {a: b}}"},
 		"an excluded resource":    {document: documents[0], old: "    matchPolicy:", new: "    excludeResourceRules: []\n    matchPolicy:"},
-		"a match condition":       {document: documents[0], old: "  matchConditions:\n", new: "  matchConditions:\n  - {name: a, expression: 'false'}\n"},
+		"a match condition": {
+			document: documents[0],
+			old:      "  matchConditions:\n",
+			new:      "  matchConditions:\n  - {name: a, expression: 'false'}\n",
+		},
 		"another verb":            {document: documents[0], old: "check('use')", new: "check('get')"},
 		"a field of a later kind": {document: documents[0], old: "spec:\n", new: "spec:\n  future: true\n"},
 		"binding":                 {document: documents[1], want: true},

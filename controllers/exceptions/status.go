@@ -70,8 +70,8 @@ func (c *conditions) problem(r *record, loaded versionskew.Vector) (reason, mess
 		return reason, message
 	}
 	if c.index.TooMany(r.Entry) {
-		return ReasonTooMany, fmt.Sprintf("%d older exceptions of the policy %q in the same namespace have an effect, and no more can: delete some",
-			exceptions.MaxPerPolicyAndNamespace, r.Policy)
+		return ReasonTooMany, fmt.Sprintf("%d older exceptions of the policy %q in the same namespace have an effect, "+
+			"and no more can: delete some", exceptions.MaxPerPolicyAndNamespace, r.Policy)
 	}
 	if why := c.peers.MissingException(r.String(), loaded); why != "" {
 		return ReasonNotLoaded, why

@@ -57,7 +57,9 @@ func until(end time.Time) func(*v1alpha1.WebhookPolicyExceptionSpec) {
 }
 
 // awaitActive waits until the condition Active of an exception has a reason.
-func (c *cluster) awaitActive(t *testing.T, e *v1alpha1.WebhookPolicyException, want metav1.ConditionStatus, reason string) metav1.Condition {
+func (c *cluster) awaitActive(
+	t *testing.T, e *v1alpha1.WebhookPolicyException, want metav1.ConditionStatus, reason string,
+) metav1.Condition {
 	t.Helper()
 	var got metav1.Condition
 	await(t).Eventually(func() error {
@@ -146,6 +148,7 @@ func TestExceptionsWithoutEffect(t *testing.T) {
 		newPolicy("exceptable-not", namespace, exceptable(), func(p *v1alpha1.WebhookPolicy) { p.Spec.Exceptions = nil }),
 		newPolicy("exceptable-hour", namespace, exceptable(3600)))
 	now := time.Now()
+	hour := until(now.Add(time.Hour))
 	for name, tc := range map[string]struct {
 		exception *v1alpha1.WebhookPolicyException
 		want      string
@@ -155,9 +158,9 @@ func TestExceptionsWithoutEffect(t *testing.T) {
 		"no end":               {excepting("exceptable-hour", namespace), "NoExpirationTime"},
 		"too long":             {excepting("exceptable-hour", namespace, until(now.Add(2*time.Hour))), "ExceedsMaxDuration"},
 		"ended":                {excepting("exceptable-hour", namespace, until(now.Add(-time.Second))), "Expired"},
-		"another validation":   {excepting("exceptable-hour", namespace, until(now.Add(time.Hour)), naming("only-bad")), "UnknownValidation"},
-		"a wrong condition":    {excepting("exceptable-hour", namespace, until(now.Add(time.Hour)), provided("request.dryRun")), "InvalidCondition"},
-		"a condition of a map": {excepting("exceptable-hour", namespace, until(now.Add(time.Hour)), provided("{'a': 1}")), "InvalidCondition"},
+		"another validation":   {excepting("exceptable-hour", namespace, hour, naming("only-bad")), "UnknownValidation"},
+		"a wrong condition":    {excepting("exceptable-hour", namespace, hour, provided("request.dryRun")), "InvalidCondition"},
+		"a condition of a map": {excepting("exceptable-hour", namespace, hour, provided("{'a': 1}")), "InvalidCondition"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.create(t, tc.exception)
@@ -291,7 +294,8 @@ func (c *cluster) restoreGuard(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	named := metav1.ObjectMeta{Name: exceptions.GuardName}
 	for _, object := range []client.Object{
-		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: named}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named},
+		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: named},
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named},
 	} {
 		must(t, client.IgnoreNotFound(c.Delete(ctx, object)))
 	}
