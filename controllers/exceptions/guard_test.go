@@ -19,15 +19,15 @@ func TestGuard(t *testing.T) {
 		document, old, new string
 		want               bool
 	}{
-		"policy":                  {document: documents[0], want: true},
-		"policy with a label":     {document: documents[0], old: "  labels:\n", new: "  labels:\n    a: b\n", want: true},
-		"failurePolicy":           {document: documents[0], old: "failurePolicy: Fail", new: "failurePolicy: Ignore"},
-		"one kind":                {document: documents[0], old: "[webhookpolicyexceptions, ", new: "["},
-		"CREATE only":             {document: documents[0], old: "[CREATE, UPDATE]", new: "[CREATE]"},
-		"one version":             {document: documents[0], old: `["*"]`, new: "[v1alpha1]"},
-		"Exact":                   {document: documents[0], old: "Equivalent", new: "Exact"},
-		"some namespaces":         {document: documents[0], old: "namespaceSelector: {}", new: "namespaceSelector: {matchLabels: {a: b}}"},
-		"an excluded resource":    {document: documents[0], old: "    matchPolicy:", new: "    excludeResourceRules: []\n    matchPolicy:"},
+		"policy":               {document: documents[0], want: true},
+		"policy with a label":  {document: documents[0], old: "  labels:\n", new: "  labels:\n    a: b\n", want: true},
+		"failurePolicy":        {document: documents[0], old: "failurePolicy: Fail", new: "failurePolicy: Ignore"},
+		"one kind":             {document: documents[0], old: "[webhookpolicyexceptions, ", new: "["},
+		"CREATE only":          {document: documents[0], old: "[CREATE, UPDATE]", new: "[CREATE]"},
+		"one version":          {document: documents[0], old: `["*"]`, new: "[v1alpha1]"},
+		"Exact":                {document: documents[0], old: "Equivalent", new: "Exact"},
+		"some namespaces":      {document: documents[0], old: "namespaceSelector: {}", new: "namespaceSelector: {matchLabels: {a: b}}"},
+		"an excluded resource": {document: documents[0], old: "    matchPolicy:", new: "    excludeResourceRules: []\n    matchPolicy:"},
 		"a match condition": {
 			document: documents[0],
 			old:      "  matchConditions:\n",
