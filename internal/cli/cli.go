@@ -14,6 +14,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/convert"
 	doctor "github.com/ostiary/ostiary/internal/cli/doctor/command"
 	"github.com/ostiary/ostiary/internal/cli/evaluate"
+	"github.com/ostiary/ostiary/internal/cli/exempt"
 	"github.com/ostiary/ostiary/internal/cli/explain"
 	"github.com/ostiary/ostiary/internal/cli/lint"
 	"github.com/ostiary/ostiary/internal/cli/output"
@@ -104,6 +105,8 @@ func commands() []func(*output.Options) *cobra.Command {
 		doctor.NewCommand,
 		status.NewCommand,
 		violations.NewCommand,
+		exempt.NewCommand,
+		exempt.NewBaselineCommand,
 		version.NewCommand,
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
 // Object is what exceptions are compared with. Its functions are called only if everything
@@ -91,4 +94,25 @@ func (m *match) hasLabels(o *Object) bool {
 	}
 	set, known := o.Labels()
 	return known && m.selector.Matches(set)
+}
+
+// MayMatch reports whether a rule or a pod template of a policy can be about a resource. The rules of
+// a plugin are not known here, and can be about any.
+func MayMatch(spec *v1alpha1.WebhookPolicySpec, group, resource string) bool {
+	if spec.Plugin != nil || spec.MatchConstraints == nil {
+		return true
+	}
+	has := func(list []string, wanted ...string) bool {
+		return slices.ContainsFunc(list, func(entry string) bool { return slices.Contains(wanted, entry) })
+	}
+	names := []string{"*", "*/*", resource}
+	if name, sub, isSubresource := strings.Cut(resource, "/"); isSubresource {
+		names = []string{"*/*", name + "/*", "*/" + sub, resource}
+	}
+	matches := slices.ContainsFunc(spec.MatchConstraints.ResourceRules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
+		return has(r.APIGroups, "*", group) && has(r.Resources, names...)
+	})
+	return matches || slices.ContainsFunc(spec.TemplateKinds(), func(k v1alpha1.PodTemplateKind) bool {
+		return k.Group == group && k.Resource == resource
+	})
 }

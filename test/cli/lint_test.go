@@ -65,7 +65,7 @@ func TestLintRejectsWhatAPIServersReject(t *testing.T) {
 			}).WithTimeout(time.Minute).Should(Succeed())
 			objects, err := load.Objects(t.Context(), []string{file}, load.Options{})
 			must(t, err)
-			findings, _, err := lint.Check(t.Context(), objects, nil, policy.LatestEngine)
+			findings, _, err := lint.Check(t.Context(), objects, nil, policy.LatestEngine, time.Now())
 			must(t, err)
 			var got []string
 			for _, f := range findings {

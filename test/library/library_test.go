@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -71,7 +72,7 @@ func TestLint(t *testing.T) {
 			t.Fatal(err)
 		}
 		for version := policy.OldestEngine; version <= policy.LatestEngine; version++ {
-			findings, checked, err := lint.Check(t.Context(), objects, nil, version)
+			findings, checked, err := lint.Check(t.Context(), objects, nil, version, time.Now())
 			if err != nil || checked != len(all) {
 				t.Fatalf("checked %d of %d policies: %v", checked, len(all), err)
 			}

@@ -164,6 +164,24 @@ func (c *Cluster) Get(ctx context.Context, resource, namespace, name string) (*u
 	return u, nil
 }
 
+// ResourceOf returns the full name of a resource that is written as for kubectl.
+func (c *Cluster) ResourceOf(resource string) (schema.GroupResource, error) {
+	mapping, err := c.mapping(resource)
+	if err != nil {
+		return schema.GroupResource{}, err
+	}
+	return mapping.Resource.GroupResource(), nil
+}
+
+// Create creates an object.
+func (c *Cluster) Create(ctx context.Context, resource schema.GroupVersionResource, object *unstructured.Unstructured) error {
+	_, err := c.dynamic.Resource(resource).Namespace(object.GetNamespace()).Create(ctx, object, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("creating %s %s: %w", object.GetKind(), object.GetName(), err)
+	}
+	return nil
+}
+
 func (c *Cluster) mapping(resource string) (*meta.RESTMapping, error) {
 	mapper := restmapper.NewDiscoveryRESTMapper(c.groups)
 	full, partial := schema.ParseResourceArg(strings.ToLower(resource))

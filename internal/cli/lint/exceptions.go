@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/config/crd"
@@ -62,35 +59,14 @@ func (l *linter) effect(x offline.Exception, spec *v1alpha1.WebhookPolicySpec, a
 	for _, name := range e.UnknownValidations(spec) {
 		l.exception(x, Warning, "spec.validations", fmt.Sprintf("the policy %q has no validation %q: correct or remove it", e.Policy, name))
 	}
-	if spec.Plugin != nil || spec.MatchConstraints == nil { // the plugin has the rules
-		return
-	}
 	for i, m := range x.GetSpec().Match {
 		for j, resource := range m.Resources {
-			if !mayMatch(spec, m.Group, resource) {
+			if !exceptions.MayMatch(spec, m.Group, resource) {
 				l.exception(x, Warning, fmt.Sprintf("spec.match[%d].resources[%d]", i, j),
 					fmt.Sprintf("the rules of the policy %q never match %q of the API group %q: correct or remove it", e.Policy, resource, m.Group))
 			}
 		}
 	}
-}
-
-// mayMatch reports whether a rule or a pod template of a policy is about a resource.
-func mayMatch(spec *v1alpha1.WebhookPolicySpec, group, resource string) bool {
-	has := func(list []string, wanted ...string) bool {
-		return slices.ContainsFunc(list, func(entry string) bool { return slices.Contains(wanted, entry) })
-	}
-	name, sub, isSubresource := strings.Cut(resource, "/")
-	names := []string{"*", "*/*", resource}
-	if isSubresource {
-		names = []string{"*/*", name + "/*", "*/" + sub, resource}
-	}
-	matches := slices.ContainsFunc(spec.MatchConstraints.ResourceRules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
-		return has(r.APIGroups, "*", group) && has(r.Resources, names...)
-	})
-	return matches || spec.PodTemplates != nil && slices.ContainsFunc(spec.TemplateKinds(), func(k v1alpha1.PodTemplateKind) bool {
-		return k.Group == group && k.Resource == resource
-	})
 }
 
 func (l *linter) exception(x offline.Exception, s Severity, field, text string) {

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/cli/connect"
 	"github.com/ostiary/ostiary/internal/cli/inputs"
 	"github.com/ostiary/ostiary/internal/cli/output"
@@ -44,6 +46,8 @@ type command struct {
 	scan     bool
 	watch    bool
 	interval time.Duration
+
+	found func(audit.Resource, *unstructured.Unstructured, audit.Result) error // nil is allowed
 }
 
 // NewCommand returns the command.

@@ -62,6 +62,20 @@ func (c *command) fromScan(ctx context.Context, why string) (*Violations, *outpu
 	return v, s.Skipped, c.scanAll(ctx, s, v, resources)
 }
 
+// Scan evaluates a policy on the objects that the user may list, and calls found for each violation.
+// It returns what could not be read or evaluated.
+func Scan(
+	ctx context.Context, o *output.Options, flags inputs.Flags, name string,
+	found func(audit.Resource, *unstructured.Unstructured, audit.Result) error,
+) ([]Missing, error) {
+	c := &command{Options: o, Flags: flags, policies: []string{name}, found: found}
+	v, skipped, err := c.fromScan(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	return v.Missing, skipped.Result(nil)
+}
+
 func (c *command) scanAll(
 	ctx context.Context, s *inputs.Setting, v *Violations, resources map[schema.GroupVersionResource]scanned,
 ) error {
@@ -113,8 +127,16 @@ func (c *command) scanResource(ctx context.Context, s *inputs.Setting, v *Violat
 		}
 		decoded.Next()
 		for _, p := range r.policies {
-			if f, ok := results.FindingOf(p.Name, o, audit.ControllerOf(u), p.Evaluate(ctx, o, s.World)); ok {
-				v.add(f)
+			got := p.Evaluate(ctx, o, s.World)
+			f, ok := results.FindingOf(p.Name, o, audit.ControllerOf(u), got)
+			if !ok {
+				continue
+			}
+			if v.add(f); c.found == nil {
+				continue
+			}
+			if err := c.found(r.Resource, u, got); err != nil {
+				return err
 			}
 		}
 		return nil
