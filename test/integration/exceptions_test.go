@@ -325,6 +325,33 @@ func TestExceptionsTooMany(t *testing.T) {
 	must(t, c.probe(t.Context(), namespace, bad))
 }
 
+// What has no room in the memory has no effect, and its status says so. Each condition counts 32 KiB.
+func TestExceptionsLeftOut(t *testing.T) {
+	c := install(t)
+	m := c.manager(t)
+	namespace := c.namespace(t, nil)
+	c.enforce(t, newPolicy("exceptable-left", namespace, exceptable()), newPolicy("exceptable-left-too", namespace, exceptable()))
+	var last *v1alpha1.WebhookPolicyException
+	for i := range 130 {
+		policy := []string{"exceptable-left", "exceptable-left-too"}[i%2]
+		last = excepting(policy, namespace, provided(fmt.Sprintf("object.data.size() == %d", i)))
+		if i == 129 {
+			time.Sleep(time.Second) // until its creationTimestamp is younger
+		}
+		c.create(t, last)
+	}
+	got := c.awaitActive(t, last, metav1.ConditionFalse, exceptions.ReasonTooMany)
+	const want = "the older exceptions of the namespace use its share of 4 MiB of memory, or all together use 32 MiB: delete some"
+	if got.Message != want {
+		t.Errorf("message %q, want %q", got.Message, want)
+	}
+	if n := m.series(t, "ostiary_exceptions_left_out"); n == 0 {
+		t.Error("no exception is left out")
+	}
+	must(t, c.DeleteAllOf(t.Context(), &v1alpha1.WebhookPolicyException{}, client.InNamespace(namespace)))
+	await(t).Eventually(func() float64 { return m.series(t, "ostiary_exceptions_left_out") }).Should(Equal(0.0))
+}
+
 // A condition that costs too much excepts nothing, and others are not affected.
 func TestExceptionsWithASlowCondition(t *testing.T) {
 	c := install(t)
