@@ -29,7 +29,7 @@ const (
 	// interval is the time between two comparisons of all statuses, without a change, and minInterval
 	// with one.
 	interval    = 3 * time.Second
-	minInterval = 250 * time.Millisecond
+	minInterval = 500 * time.Millisecond
 	// writers is the number of statuses that are written concurrently, and maxWrites that of one
 	// comparison.
 	writers      = 8

@@ -99,8 +99,8 @@ func (s *Store) watchers() []*watcher {
 		if group == v1alpha1.GroupName {
 			version = v1alpha1.GroupVersion.Version
 		}
-		from := objects.Collection{Client: s.options.REST, Resource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}}
-		return &watcher{from: from, selector: selector, target: t, log: s.options.Log}
+		gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+		return &watcher{from: objects.Collection{Client: s.options.REST, Resource: gvr}, selector: selector, target: t, log: s.options.Log}
 	}
 	const admission, named = "admissionregistration.k8s.io", "metadata.name=" + GuardName
 	return []*watcher{
