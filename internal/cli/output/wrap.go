@@ -81,16 +81,17 @@ func withoutControls(w io.Writer, text string) string {
 	}
 }
 
-// wrapText divides text at spaces into lines of at most some columns, and longer words after punctuation.
+// wrapText divides text at spaces into lines of at most some columns, and longer words after punctuation. Several
+// spaces within a line stay.
 func wrapText(text string, columns int, measure func(string) int) (lines []string) {
 	line := ""
-	for word := range strings.FieldsSeq(text) {
+	for word := range strings.SplitSeq(text, " ") {
 		if line != "" && measure(line)+1+measure(word) <= columns {
 			line += " " + word
 			continue
 		}
 		if line != "" {
-			lines = append(lines, line)
+			lines = append(lines, strings.TrimRight(line, " "))
 		}
 		for measure(word) > columns && !isWhole(word) {
 			at := divide(word, columns)
@@ -98,7 +99,7 @@ func wrapText(text string, columns int, measure func(string) int) (lines []strin
 		}
 		line = word
 	}
-	return append(lines, line)
+	return append(lines, strings.TrimRight(line, " "))
 }
 
 // isWhole reports whether a word is not divided: a color, and an address that users copy.

@@ -15,6 +15,7 @@ func TestWrapText(t *testing.T) {
 	}{
 		"nothing":              {columns: 5, want: []string{""}},
 		"words":                {text: "add the label team", columns: 9, want: []string{"add the", "label", "team"}},
+		"several spaces":       {text: "a  b   c", columns: 5, want: []string{"a  b", "c"}},
 		"a long name":          {text: "restricted-privilege-escalation", columns: 16, want: []string{"restricted-", "privilege-", "escalation"}},
 		"without punctuation":  {text: "abcdefghij", columns: 4, want: []string{"abcd", "efgh", "ij"}},
 		"an address":           {text: "see https://example.com/a/b", columns: 8, want: []string{"see", "https://example.com/a/b"}},
