@@ -65,7 +65,7 @@ ${facts(policy)}
 
 ${block('yaml ' + policy.name + '.yaml', inBlocks(policy.text))}
 ${decisions(policy)}
-${policy.remediation ? `## Fix a violation\n\n${plain(policy.remediation)}\n${policy.help ? `\nSee also: <${policy.help}>\n` : ''}` : ''}
+${policy.remediation ? `## ${policy.category === 'Mutations' ? 'Avoid the change' : 'Fix a violation'}\n\n${plain(policy.remediation)}\n${policy.help ? `\nSee also: <${policy.help}>\n` : ''}` : ''}
 ${parameters(policy)}
 ${installation(policy, version)}`
 }

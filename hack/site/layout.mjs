@@ -4,10 +4,10 @@
 // output of commands scrolls with a visible bar, and tables fit.
 export function layoutFaults() {
   const faults = []
+  document.querySelectorAll('details').forEach(d => { d.open = true })
   const beyond = element => element.scrollWidth - element.clientWidth
   if (document.documentElement.scrollWidth > window.innerWidth) faults.push(`the page is ${document.documentElement.scrollWidth} pixels wide`)
   for (const pre of document.querySelectorAll('.vp-doc pre')) {
-    if (pre.clientWidth === 0) continue // in a closed element
     const start = JSON.stringify(pre.textContent.trim().slice(0, 40))
     if (pre.parentElement.matches('[class*=language-]') && beyond(pre.parentElement) > 1) faults.push(`the block ${start} is cut off`)
     if (beyond(pre) <= 1) continue
