@@ -97,9 +97,12 @@ func (l *Leader) pass(ctx context.Context) (more bool, err error) {
 	if c == nil || err != nil {
 		return false, err
 	}
-	all := l.Store.records()
-	wanted, more := l.compare(c, all)
-	group, ctx := errgroup.WithContext(ctx)
+	return l.writeAll(ctx, c)
+}
+
+func (l *Leader) writeAll(ctx context.Context, c *conditions) (more bool, err error) {
+	wanted, more := l.compare(c, l.Store.records())
+	var group errgroup.Group // one that fails does not stop others
 	group.SetLimit(writers)
 	for i := range wanted {
 		group.Go(func() error { return l.write(ctx, &wanted[i]) })
