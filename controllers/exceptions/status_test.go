@@ -64,11 +64,8 @@ func TestState(t *testing.T) {
 				fields = nil
 			}
 			s.putAll(t, raw("n", "a", 0, fields...))
-			c := &conditions{
-				now: created.Add(tc.after), guarded: !tc.unguarded, index: s.index.Load(), compiler: celengine.NewCompiler(celengine.LatestEngine),
-				policies: map[string]*v1alpha1.WebhookPolicySpec{"p": {Exceptions: &v1alpha1.Exceptions{}}},
-				peers:    versionskew.NewPeers(versionskew.CurrentVersion(), tc.peers),
-			}
+			c := conditionsOf(s, created.Add(tc.after))
+			c.guarded, c.peers = !tc.unguarded, versionskew.NewPeers(versionskew.CurrentVersion(), tc.peers)
 			r := s.records()[0]
 			active, reason, message := c.state(&r, r.loaded())
 			if reason != tc.want || tc.wantMessage != "" && message != tc.wantMessage {
@@ -78,6 +75,15 @@ func TestState(t *testing.T) {
 				t.Errorf("Active is %s because of %s", active, reason)
 			}
 		})
+	}
+}
+
+// conditionsOf are those of a store without other replicas, with a policy p that permits exceptions.
+func conditionsOf(s *Store, now time.Time) *conditions {
+	return &conditions{
+		now: now, guarded: true, index: s.index.Load(), compiler: celengine.NewCompiler(celengine.LatestEngine),
+		policies: map[string]*v1alpha1.WebhookPolicySpec{"p": {Exceptions: &v1alpha1.Exceptions{}}},
+		peers:    versionskew.NewPeers(versionskew.CurrentVersion(), nil),
 	}
 }
 
