@@ -1,7 +1,8 @@
 // Command demo shows Ostiary on a local control plane: it starts a Kubernetes control
 // plane and the manager, applies the samples, and sends requests with kubectl that are
-// denied, get a warning, or are allowed. It explains a denial, and finds existing objects that violate a policy. Then it waits for Ctrl-C, so that the user can
-// send more requests. At the end it removes every process and file that it created.
+// denied, get a warning, or are allowed. It explains a denial, and finds existing objects that
+// violate a policy. Then it waits for Ctrl-C, so that the user can send more requests. At the
+// end it removes every process and file that it created.
 //
 //	demo [-once] [-cast FILE] [-manager bin/ostiary] [-cli bin/kubectl-ostiary] [-dir DIR]
 //

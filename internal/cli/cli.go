@@ -52,7 +52,8 @@ func execute(ctx context.Context, programVersion string, args []string, streams 
 	case err == nil:
 	case errors.As(err, &findings):
 		if findings.Text != "" {
-			_, _ = fmt.Fprintln(streams.ErrOut, output.Wrap(streams.ErrOut, output.Paint(output.Colored(streams.ErrOut), output.Bold, findings.Text)))
+			text := output.Paint(output.Colored(streams.ErrOut), output.Bold, findings.Text)
+			_, _ = fmt.Fprintln(streams.ErrOut, output.Wrap(streams.ErrOut, text))
 		}
 	default:
 		text := output.Paint(output.Colored(streams.ErrOut), output.Red, "error:") + " " + strings.TrimSpace(err.Error())

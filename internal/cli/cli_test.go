@@ -34,14 +34,29 @@ func TestStatus(t *testing.T) {
 		"an unknown command": {args: []string{"bar"}, want: output.StatusError, wantErrOut: "error: unknown command \"bar\" for \"kubectl ostiary\"\n"},
 		"a typo":             {args: []string{"tset"}, want: output.StatusError, wantErrOut: "error: unknown command \"tset\" for \"kubectl ostiary\", did you mean \"test\"?\n"},
 		"a file without -f":  {args: []string{"lint", "policy.yaml"}, want: output.StatusError, wantErrOut: "error: unexpected argument \"policy.yaml\": name files with -f\n"},
-		"no file":            {args: []string{"lint"}, want: output.StatusError, wantErrOut: "error: --filename is missing: use kubectl ostiary lint -f FILE... [flags]\n"},
-		"an argument":        {args: []string{"version", "a"}, want: output.StatusError, wantErrOut: "error: unexpected argument \"a\"\n"},
-		"an unknown flag":    {args: []string{"version", "--bar"}, want: output.StatusError, wantErrOut: "error: unknown flag: --bar: kubectl ostiary version --help lists the flags\n"},
-		"a typo of a flag":   {args: []string{"eval", "--filenam"}, want: output.StatusError, wantErrOut: "error: unknown flag: --filenam, did you mean --filename?\n"},
-		"a synonym":          {args: []string{"validate"}, want: output.StatusError, wantErrOut: "error: unknown command \"validate\" for \"kubectl ostiary\", did you mean \"lint\"?\n"},
-		"help of a typo":     {args: []string{"help", "evl"}, want: output.StatusError, wantErrOut: "error: unknown command \"evl\" for \"kubectl ostiary\", did you mean \"eval\"?\n"},
-		"help of a command":  {args: []string{"help", "eval"}, want: output.StatusOK},
-		"an unknown format":  {args: []string{"version", "-o", "xml"}, want: output.StatusError, wantErrOut: "error: invalid argument \"xml\" for \"-o, --output\" flag: must be one of table, json, yaml\n"},
+		"no file": {
+			args: []string{"lint"}, want: output.StatusError,
+			wantErrOut: "error: --filename is missing: use kubectl ostiary lint -f FILE... [flags]\n",
+		},
+		"an argument": {args: []string{"version", "a"}, want: output.StatusError, wantErrOut: "error: unexpected argument \"a\"\n"},
+		"an unknown flag": {
+			args: []string{"version", "--bar"}, want: output.StatusError,
+			wantErrOut: "error: unknown flag: --bar: kubectl ostiary version --help lists the flags\n",
+		},
+		"a typo of a flag": {
+			args: []string{"eval", "--filenam"}, want: output.StatusError,
+			wantErrOut: "error: unknown flag: --filenam, did you mean --filename?\n",
+		},
+		"a synonym": {
+			args: []string{"validate"}, want: output.StatusError,
+			wantErrOut: "error: unknown command \"validate\" for \"kubectl ostiary\", did you mean \"lint\"?\n",
+		},
+		"help of a typo": {
+			args: []string{"help", "evl"}, want: output.StatusError,
+			wantErrOut: "error: unknown command \"evl\" for \"kubectl ostiary\", did you mean \"eval\"?\n",
+		},
+		"help of a command": {args: []string{"help", "eval"}, want: output.StatusOK},
+		"an unknown format": {args: []string{"version", "-o", "xml"}, want: output.StatusError, wantErrOut: "error: invalid argument \"xml\" for \"-o, --output\" flag: must be one of table, json, yaml\n"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

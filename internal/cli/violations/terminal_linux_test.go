@@ -22,7 +22,8 @@ func TestTerminal(t *testing.T) {
 			v.add(finding("restricted-privilege-escalation", namespace, "web", "", "CREATE"))
 		}
 	}
-	v.miss("audit-privileged-pods", "the policy cannot be evaluated on stored objects: spec.matchConditions[0].expression reads request.userInfo", false)
+	v.miss("audit-privileged-pods",
+		"the policy cannot be evaluated on stored objects: spec.matchConditions[0].expression reads request.userInfo", false)
 	v.sort()
 	var got strings.Builder
 	for _, columns := range []uint16{80, 110, 160} {

@@ -102,7 +102,9 @@ func TestReplay(t *testing.T) {
 			wantErr:    "stdin is either an audit log or a file with policies: name the other one",
 			wantStatus: output.StatusError,
 		},
-		"an invalid flag": {args: "-f policy.yaml", wantErr: "--audit-log is missing: use replay --audit-log FILE... -f FILE...", wantStatus: output.StatusError},
+		"an invalid flag": {
+			args: "-f policy.yaml", wantErr: "--audit-log is missing: use replay --audit-log FILE... -f FILE...", wantStatus: output.StatusError,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			directory := t.TempDir()
