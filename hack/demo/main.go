@@ -37,7 +37,7 @@ func main() {
 	}
 	// SIGPIPE: the reader of the output has exited (demo | head).
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	err := record(o.cast, os.Stdout, func(out io.Writer) error { return run(ctx, o, out) })
+	err := record(o.cast, terminal(os.Stdout), func(out io.Writer) error { return run(ctx, o, out) })
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo: "+err.Error())

@@ -18,7 +18,7 @@ type header struct {
 	Title   string `json:"title"`
 }
 
-// recorder copies what is written to out into a recording.
+// recorder copies what is written to out into a recording, in colour.
 type recorder struct {
 	out, cast io.Writer
 	start     time.Time
@@ -43,7 +43,7 @@ func record(path string, out io.Writer, f func(io.Writer) error) (err error) {
 
 // Write writes p as one event. A terminal needs a carriage return at the end of each line.
 func (r recorder) Write(p []byte) (int, error) {
-	event := []any{time.Since(r.start).Seconds(), "o", string(bytes.ReplaceAll(p, []byte("\n"), []byte("\r\n")))}
+	event := []any{time.Since(r.start).Seconds(), "o", string(bytes.ReplaceAll(paint(p), []byte("\n"), []byte("\r\n")))}
 	encoder := json.NewEncoder(r.cast)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(event); err != nil {

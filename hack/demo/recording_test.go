@@ -8,13 +8,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-// readRecording returns the header of a recording, and what its events print.
+// readRecording returns the header of a recording, and what its events print, without colours.
 func readRecording(t *testing.T, path string) (header, string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -40,7 +41,8 @@ func readRecording(t *testing.T, path string) (header, string) {
 		last = at
 		printed.WriteString(event[2].(string))
 	}
-	return h, strings.ReplaceAll(printed.String(), "\r\n", "\n")
+	escapes := regexp.MustCompile("\x1b\\[[0-9]+m")
+	return h, strings.ReplaceAll(escapes.ReplaceAllString(printed.String(), ""), "\r\n", "\n")
 }
 
 func TestRecord(t *testing.T) {
