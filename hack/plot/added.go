@@ -58,7 +58,7 @@ func drawAdded(results, image string) error {
 
 // The picture has logarithmic axes: 1 to 100 policies, and 0.03 to 100 ms.
 const (
-	left, right, top, bottom = 64.0, 358.0, 72.0, 300.0
+	left, right, top, bottom = 64.0, 250.0, 72.0, 300.0
 	lowest, highest          = 0.03, 100.0
 )
 
@@ -96,7 +96,7 @@ func addedPicture(order []string, lines map[string]plotter.XYs) string {
 
 func last(points plotter.XYs) plotter.XY { return points[len(points)-1] }
 
-const addedStart = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 350" width="600" height="350" role="img" aria-labelledby="title">
+const addedStart = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 480 350" width="480" height="350" role="img" aria-labelledby="title">
   <title id="title">CPU that admission adds to the creation of a Pod</title>
   <style>
     svg { --back: #ffffff; --text: #1f2328; --soft: #57606a; --own: #0969da; --grid: #d8dee4 }
@@ -106,8 +106,8 @@ const addedStart = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 350
     path { fill: none; stroke-width: 2 } path.grid { stroke: var(--grid); stroke-width: 1 } path.other { stroke: var(--soft); stroke-dasharray: 6 3 }
     path.own { stroke: var(--own); stroke-width: 3.5 } text.own { fill: var(--own); font-weight: 600 } .back { fill: var(--back) }
   </style>
-  <rect class="back" width="600" height="350"/>
+  <rect class="back" width="480" height="350"/>
   <text class="name" x="8" y="22">CPU that admission adds to the creation of a Pod</text>
   <text class="soft" x="8" y="44">API server and webhook servers, 8 callers</text>
-  <text class="soft mid" x="211" y="340">policies that match</text>
+  <text class="soft mid" x="157" y="340">policies that match</text>
 `

@@ -2,6 +2,7 @@
 // page for each policy with its text, what its PolicyTest shows, its settings, and how to install it.
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
 import { parse, parseDocument, stringify, visit } from 'yaml'
 import { repository } from './pages.mjs'
 
@@ -11,11 +12,13 @@ const yaml = value => stringify(value, { indentSeq: false, lineWidth: 0, aliasDu
 const plain = text => text.replace(/[<{]/g, c => `&#${c.charCodeAt(0)};`) // neither HTML nor an expression of Vue
 const cell = text => plain(text).replaceAll('|', '\\|').replace(/\s+/g, ' ')
 
-// inBlocks returns YAML with block style instead of flow style that is too long for a line of the page.
+// inBlocks returns the same object with block style instead of flow style that is too long for a line of the page.
 function inBlocks(text) {
   const document = parseDocument(text)
   visit(document, { Collection: (_, node) => { if (node.flow && node.range[1] - node.range[0] > 60) node.flow = false } })
-  return document.toString({ indentSeq: false, lineWidth: 0, flowCollectionPadding: false })
+  const out = document.toString({ indentSeq: false, lineWidth: 0, flowCollectionPadding: false })
+  if (!isDeepStrictEqual(parse(out), parse(text))) throw new Error(`the YAML is another object in block style:\n${text}`)
+  return out
 }
 
 // readLibrary returns the policies below root, by category and name.
