@@ -31,7 +31,7 @@ func NewBaselineCommand(o *output.Options) *cobra.Command {
 			"The command lists the objects that you may read, and evaluates the policy as Ostiary's audit does. Objects that have a " +
 			"controller with a pod template, such as a Deployment, share its exception. The command writes nothing if objects could not " +
 			"be read or evaluated, because the list would be incomplete.",
-		Example: "  kubectl ostiary baseline --policy require-team --for 2160h --reason 'PLAT-7: before the policy' > exceptions.yaml",
+		Example: "  kubectl ostiary baseline --policy require-team-label --for 2160h --reason PLAT-7",
 		Args:    output.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return run.run(c.Context()) },
 	}

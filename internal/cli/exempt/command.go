@@ -40,8 +40,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 			"For a workload, such as deploy/web, the exception has an entry for the workload and one for its Pods, by the labels of the " +
 			"template. The exception is printed, for Git; with --apply it is created in the cluster, which needs the verb use on " +
 			"webhookpolicies/exceptions with the name of the policy.",
-		Example: "  kubectl ostiary exempt deploy/web -n shop --policy require-team --for 2h --reason 'INC-42: the release is blocked'\n" +
-			"  kubectl ostiary exempt deploy/web -n shop --policy require-team --validation has-team --for 2h --reason INC-42 --apply",
+		Example: "  kubectl ostiary exempt pod/web-0 -n shop --policy require-team-label --for 2h --reason INC-42",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return run.exempt(c.Context(), args[0]) },
 	}
