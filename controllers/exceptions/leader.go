@@ -3,11 +3,12 @@ package exceptions
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +30,7 @@ const (
 	// interval is the time between two comparisons of all statuses, without a change, and minInterval
 	// with one.
 	interval    = 3 * time.Second
-	minInterval = 250 * time.Millisecond
+	minInterval = 500 * time.Millisecond
 	// writers is the number of statuses that are written concurrently, and maxWrites that of one
 	// comparison.
 	writers      = 8
@@ -97,21 +98,33 @@ func (l *Leader) pass(ctx context.Context) (more bool, err error) {
 	if c == nil || err != nil {
 		return false, err
 	}
-	all := l.Store.records()
-	wanted, more := l.compare(c, all)
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(writers)
+	return l.writeAll(ctx, c)
+}
+
+func (l *Leader) writeAll(ctx context.Context, c *conditions) (more bool, err error) {
+	wanted, more := l.compare(c, l.Store.records())
+	errs := make([]error, len(wanted)) // one that fails does not stop others
+	slots := make(chan struct{}, writers)
+	var running sync.WaitGroup
 	for i := range wanted {
-		group.Go(func() error { return l.write(ctx, &wanted[i]) })
+		slots <- struct{}{}
+		running.Go(func() {
+			errs[i] = l.write(ctx, &wanted[i])
+			<-slots
+		})
 	}
-	return more, group.Wait()
+	running.Wait()
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return more, errs[i]
+	}
+	return more, nil
 }
 
 // observe returns nil before everything has been read.
 func (l *Leader) observe(ctx context.Context) (*conditions, error) {
 	state := l.Policies.State()
 	if state == nil || l.Store.read() != nil {
-		return nil, nil //nolint:nilnil // the first state notifies
+		return nil, nil //nolint:nilnil,nilerr // the first state notifies
 	}
 	peers, err := l.Peers(ctx)
 	if err != nil {

@@ -2,7 +2,6 @@ package exceptions
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,8 +69,8 @@ func (c *conditions) problem(r *record, loaded versionskew.Vector) (reason, mess
 		return reason, message
 	}
 	if c.index.TooMany(r.Entry) {
-		return ReasonTooMany, fmt.Sprintf("%d older exceptions of the policy %q in the same namespace have an effect, and no more can: delete some",
-			exceptions.MaxPerPolicyAndNamespace, r.Policy)
+		return ReasonTooMany, fmt.Sprintf("%d older exceptions of the policy %q in the same namespace have an effect, "+
+			"and no more can: delete some", exceptions.MaxPerPolicyAndNamespace, r.Policy)
 	}
 	if why := c.peers.MissingException(r.String(), loaded); why != "" {
 		return ReasonNotLoaded, why
@@ -121,7 +120,7 @@ func (s *status) fields() v1alpha1.WebhookPolicyExceptionStatus {
 	return out
 }
 
-// records returns all records, in a stable order, with the version that replicas have to load.
+// records returns all records, in any order.
 func (s *Store) records() (all []record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +129,6 @@ func (s *Store) records() (all []record) {
 			all = append(all, *r)
 		}
 	}
-	slices.SortFunc(all, func(a, b record) int { return a.position().compare(b.position()) })
 	return all
 }
 

@@ -15,6 +15,7 @@ import (
 )
 
 func TestState(t *testing.T) {
+	const march = `"expirationTime":"2027-03-01T00:00:00Z"`
 	created := time.Unix(1_800_000_000, 0)
 	behind := versionskew.Peer{Name: "b", Report: versionskew.Report{Loaded: versionskew.Vector{versionskew.Exceptions: "999"}}}
 	loaded, older := behind, behind
@@ -29,15 +30,31 @@ func TestState(t *testing.T) {
 		wantMessage string
 	}{
 		"no end": {want: ReasonApplied, wantMessage: "every replica applies the exception, which has no end"},
-		"an end": {fields: `"expirationTime":"2027-03-01T00:00:00Z"`, want: ReasonApplied,
-			wantMessage: "every replica applies the exception until 2027-03-01T00:00:00Z"},
-		"a day before the end": {fields: `"expirationTime":"2027-03-01T00:00:00Z"`, after: 44*24*time.Hour - 8*time.Hour, want: ReasonEndsSoon,
-			wantMessage: "every replica applies the exception until 2027-03-01T00:00:00Z, within a day: correct the objects, or create another exception"},
-		"the end":                   {fields: `"expirationTime":"2027-03-01T00:00:00Z"`, after: 60 * 24 * time.Hour, want: "Expired"},
-		"without a guard":           {unguarded: true, want: ReasonNotGuarded},
-		"an unknown field":          {fields: `"onlyIf":"x"`, want: ReasonNotLoaded, wantMessage: versionskew.UnknownHere([]string{"spec.onlyIf"})},
-		"a replica that is behind":  {peers: []versionskew.Peer{behind}, want: ReasonNotLoaded, wantMessage: "waiting for replica b, which has not loaded it yet"},
-		"a replica that is older":   {peers: []versionskew.Peer{loaded, older}, want: ReasonNotLoaded, wantMessage: "waiting for replica b, which does not know its fields"},
+		"an end": {fields: march, want: ReasonApplied, wantMessage: "every replica applies the exception until 2027-03-01T00:00:00Z"},
+		"a day before the end": {
+			fields: march,
+			after:  44*24*time.Hour - 8*time.Hour,
+			want:   ReasonEndsSoon,
+			wantMessage: "every replica applies the exception until 2027-03-01T00:00:00Z, within a day: correct the objects, or create " +
+				"another exception",
+		},
+		"the end":         {fields: march, after: 60 * 24 * time.Hour, want: "Expired"},
+		"without a guard": {unguarded: true, want: ReasonNotGuarded},
+		"an unknown field": {
+			fields:      `"onlyIf":"x"`,
+			want:        ReasonNotLoaded,
+			wantMessage: versionskew.UnknownHere([]string{"spec.onlyIf"}),
+		},
+		"a replica that is behind": {
+			peers:       []versionskew.Peer{behind},
+			want:        ReasonNotLoaded,
+			wantMessage: "waiting for replica b, which has not loaded it yet",
+		},
+		"a replica that is older": {
+			peers:       []versionskew.Peer{loaded, older},
+			want:        ReasonNotLoaded,
+			wantMessage: "waiting for replica b, which does not know its fields",
+		},
 		"a replica that has loaded": {peers: []versionskew.Peer{loaded}, want: ReasonApplied},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,11 +64,8 @@ func TestState(t *testing.T) {
 				fields = nil
 			}
 			s.putAll(t, raw("n", "a", 0, fields...))
-			c := &conditions{
-				now: created.Add(tc.after), guarded: !tc.unguarded, index: s.index.Load(), compiler: celengine.NewCompiler(celengine.LatestEngine),
-				policies: map[string]*v1alpha1.WebhookPolicySpec{"p": {Exceptions: &v1alpha1.Exceptions{}}},
-				peers:    versionskew.NewPeers(versionskew.CurrentVersion(), tc.peers),
-			}
+			c := conditionsOf(s, created.Add(tc.after))
+			c.guarded, c.peers = !tc.unguarded, versionskew.NewPeers(versionskew.CurrentVersion(), tc.peers)
 			r := s.records()[0]
 			active, reason, message := c.state(&r, r.loaded())
 			if reason != tc.want || tc.wantMessage != "" && message != tc.wantMessage {
@@ -61,6 +75,15 @@ func TestState(t *testing.T) {
 				t.Errorf("Active is %s because of %s", active, reason)
 			}
 		})
+	}
+}
+
+// conditionsOf are those of a store without other replicas, with a policy p that permits exceptions.
+func conditionsOf(s *Store, now time.Time) *conditions {
+	return &conditions{
+		now: now, guarded: true, index: s.index.Load(), compiler: celengine.NewCompiler(celengine.LatestEngine),
+		policies: map[string]*v1alpha1.WebhookPolicySpec{"p": {Exceptions: &v1alpha1.Exceptions{}}},
+		peers:    versionskew.NewPeers(versionskew.CurrentVersion(), nil),
 	}
 }
 

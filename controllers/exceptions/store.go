@@ -99,8 +99,8 @@ func (s *Store) watchers() []*watcher {
 		if group == v1alpha1.GroupName {
 			version = v1alpha1.GroupVersion.Version
 		}
-		from := objects.Collection{Client: s.options.REST, Resource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}}
-		return &watcher{from: from, selector: selector, target: t, log: s.options.Log}
+		gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+		return &watcher{from: objects.Collection{Client: s.options.REST, Resource: gvr}, selector: selector, target: t, log: s.options.Log}
 	}
 	const admission, named = "admissionregistration.k8s.io", "metadata.name=" + GuardName
 	return []*watcher{
@@ -249,8 +249,8 @@ func (c *collection) put(raw []byte, isNew bool) error {
 		return c.remove(raw)
 	}
 	r.list = c.list
-	c.store.put(r, isNew)
-	c.reach(r.current)
+	changed := c.store.put(r, isNew)
+	c.reach(r.current, changed)
 	return nil
 }
 
@@ -259,26 +259,31 @@ func (c *collection) remove(raw []byte) error {
 	if err != nil {
 		return err
 	}
-	c.store.remove(object.Namespace, object.Name)
-	c.reach(object.ResourceVersion)
+	changed := c.store.remove(object.Namespace, object.Name)
+	c.reach(object.ResourceVersion, changed)
 	return nil
 }
 
-// reach notes that every change up to a version is in the store, after the first list.
-func (c *collection) reach(version string) {
-	if !c.synced.Load() {
-		return
+// reach notes that every change up to a version is in the store, after the first list, before other
+// parts learn of a change: the Lease names this version.
+func (c *collection) reach(version string, changed bool) {
+	if c.synced.Load() {
+		c.store.mu.Lock()
+		if versionskew.Reached(version, c.version) {
+			c.version = version
+		}
+		c.store.mu.Unlock()
 	}
-	c.store.mu.Lock()
-	defer c.store.mu.Unlock()
-	if versionskew.Reached(version, c.version) {
-		c.version = version
+	if changed {
+		c.store.listeners.Notify()
 	}
 }
 
-// put keeps an exception if the limits allow it, instead of an earlier version.
-func (s *Store) put(r *record, isNew bool) {
+// put keeps an exception if the limits allow it, instead of an earlier version. It returns false if
+// only the status has changed.
+func (s *Store) put(r *record, isNew bool) bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	sp := s.spaces[r.Namespace]
 	if sp == nil {
 		sp = &space{records: map[string]*record{}}
@@ -287,8 +292,7 @@ func (s *Store) put(r *record, isNew bool) {
 	before := sp.records[r.Name]
 	if before != nil && before.uid == r.uid && before.Generation == r.Generation {
 		before.current, before.status, before.list = r.current, r.status, r.list
-		s.mu.Unlock()
-		return
+		return false
 	}
 	if before != nil {
 		s.drop(sp, before)
@@ -300,8 +304,7 @@ func (s *Store) put(r *record, isNew bool) {
 		s.add(sp, r)
 		s.enforce(sp, r.Namespace)
 	}
-	s.mu.Unlock()
-	s.listeners.Notify()
+	return true
 }
 
 func (s *Store) add(sp *space, r *record) {
@@ -364,20 +367,22 @@ func (s *Store) limit(namespace string) int64 {
 	return s.limits.namespace
 }
 
-func (s *Store) remove(namespace, name string) {
+// remove removes an exception, and reports whether it was kept.
+func (s *Store) remove(namespace, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sp := s.spaces[namespace]
 	if sp == nil {
-		return
+		return false
 	}
-	if r := sp.records[name]; r != nil {
+	r := sp.records[name]
+	if r != nil {
 		s.drop(sp, r)
-		defer s.listeners.Notify()
 	} else if sp.out > 0 {
 		sp.out--
 	}
 	s.forget(namespace, sp)
+	return r != nil
 }
 
 // forget forgets a space without exceptions.

@@ -17,8 +17,8 @@ import (
 // raw is an exception as API servers send it. Its age orders those of a namespace.
 func raw(namespace, name string, age int, fields ...string) []byte {
 	created := time.Unix(1_800_000_000-int64(age), 0).UTC().Format(time.RFC3339)
-	return fmt.Appendf(nil, `{"metadata":{"namespace":%q,"name":%q,"uid":"uid-%s","resourceVersion":"%d","generation":1,"creationTimestamp":%q},`+
-		`"spec":{"policyName":"p","validations":["*"],"match":[{"group":"","resources":["pods"]}],"reason":"r"%s}}`,
+	return fmt.Appendf(nil, `{"metadata":{"namespace":%q,"name":%q,"uid":"uid-%s","resourceVersion":"%d","generation":1,`+
+		`"creationTimestamp":%q},"spec":{"policyName":"p","validations":["*"],"match":[{"group":"","resources":["pods"]}],"reason":"r"%s}}`,
 		namespace, name, name, 1000-age, created, strings.Join(append([]string{""}, fields...), ","))
 }
 

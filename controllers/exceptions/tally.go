@@ -64,7 +64,7 @@ func (t *tally) count(key exceptions.Key, u use) {
 		p = &pending{}
 		t.pending[key] = p
 	}
-	p.requests += int64(min(u.requests, 1<<40)) //nolint:gosec // bounded
+	p.requests += int64(min(u.requests, 1<<40))
 	if u.last.After(p.last) {
 		p.last = u.last
 	}

@@ -18,14 +18,26 @@ import (
 // Every reason of a condition and of an event has a heading that says what to do.
 func TestReasonsAreDocumented(t *testing.T) {
 	root := os.DirFS(filepath.Join("..", ".."))
-	anchors := headings(read(t, root, "docs/operations/troubleshooting.md"))
-	found := reasons(t, root)
-	if len(found) < 30 {
-		t.Errorf("found %d reasons in the code, want more: %v", len(found), found)
+	policies, exceptions := map[string]string{}, reasons(t, root, "internal/exceptions")
+	for reason, where := range reasons(t, root, "controllers") {
+		if strings.HasPrefix(where, "controllers/exceptions/") {
+			exceptions[reason] = where
+		} else {
+			policies[reason] = where
+		}
 	}
-	for reason, where := range found {
-		if !anchors["#"+strings.ToLower(reason)] {
-			t.Errorf("%s: docs/operations/troubleshooting.md has no heading %s", where, reason)
+	for page, of := range map[string]struct {
+		found map[string]string
+		least int
+	}{"docs/operations/troubleshooting.md": {policies, 30}, "docs/policies/exception-status.md": {exceptions, 14}} {
+		anchors := headings(read(t, root, page))
+		if len(of.found) < of.least {
+			t.Errorf("found %d reasons in the code for %s, want more: %v", len(of.found), page, of.found)
+		}
+		for reason, where := range of.found {
+			if !anchors["#"+strings.ToLower(reason)] {
+				t.Errorf("%s: %s has no heading %s", where, page, reason)
+			}
 		}
 	}
 }
@@ -71,10 +83,10 @@ func TestReasonsOf(t *testing.T) {
 
 // reasons are the texts of constants that are named so, of the constants of
 // events, and what functions return beside the type of an event or get after it.
-func reasons(t *testing.T, root fs.FS) map[string]string {
+func reasons(t *testing.T, root fs.FS, folder string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	err := fs.WalkDir(root, "controllers", func(name string, _ fs.DirEntry, err error) error {
+	err := fs.WalkDir(root, folder, func(name string, _ fs.DirEntry, err error) error {
 		if err != nil || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
 			return err
 		}

@@ -51,48 +51,59 @@ func awaitManager(
 	return mgr, awaitFields(ctx, config, log, version.Fields)
 }
 
-// awaitFields returns an error if the API server drops fields of policies that this version
-// knows: a policy could then mean something else than its author wrote, and no replica could
+// awaitFields returns an error if the API server drops fields of policies or exceptions that this
+// version knows: a policy could then mean something else than its author wrote, and no replica could
 // find out. Without this version, no document and no tool promises the effect of the fields.
 func awaitFields(ctx context.Context, config *rest.Config, log logr.Logger, known versionskew.Fields) error {
+	var of string
 	var missing []string
 	var err error
 	_ = wait.PollUntilContextTimeout(ctx, kindInterval, kindTimeout, true, func(context.Context) (bool, error) {
-		var served versionskew.Fields
-		if served, err = servedFields(config); err == nil {
-			missing = served.Missing(known)
-		}
+		of, missing, err = missingFields(config, known)
 		return err == nil && len(missing) == 0, nil
 	})
 	switch {
 	case err != nil:
-		log.Error(err, "reading which fields of policies the API server knows failed: if the CustomResourceDefinition is older than this version, "+
-			"the API server drops fields from policies")
+		log.Error(err, "reading which fields of policies and exceptions the API server knows failed: if the CustomResourceDefinitions are "+
+			"older than this version, the API server drops fields")
 		return nil //nolint:nilerr // a replica that cannot find out works as one without the check
 	case len(missing) > 0:
-		return fmt.Errorf("the API server drops fields from policies that this version of Ostiary knows: %s: apply config/crd of this version first",
-			strings.Join(missing, ", "))
+		return fmt.Errorf("the API server drops fields from %s that this version of Ostiary knows: %s: apply config/crd of this version first",
+			of, strings.Join(missing, ", "))
 	}
 	return nil
 }
 
-// servedFields returns the fields of policies that an API server accepts.
-func servedFields(config *rest.Config) (versionskew.Fields, error) {
+// missingFields returns the fields of policies, or else of exceptions, that an API server does not accept, and
+// which of them it returns.
+func missingFields(config *rest.Config, known versionskew.Fields) (of string, fields []string, err error) {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for schemas: %w", err)
+		return "", nil, fmt.Errorf("making a client for schemas: %w", err)
 	}
 	paths, err := client.OpenAPIV3().Paths()
 	if err != nil {
-		return nil, fmt.Errorf("reading the paths of schemas: %w", err)
+		return "", nil, fmt.Errorf("reading the paths of schemas: %w", err)
 	}
 	document := paths["apis/"+v1alpha1.GroupVersion.String()]
 	if document == nil {
-		return nil, fmt.Errorf("the API server has no schema of %s", v1alpha1.GroupVersion)
+		return "", nil, fmt.Errorf("the API server has no schema of %s", v1alpha1.GroupVersion)
 	}
 	schema, err := document.Schema(runtime.ContentTypeJSON)
 	if err != nil {
-		return nil, fmt.Errorf("reading the schema of %s: %w", v1alpha1.GroupVersion, err)
+		return "", nil, fmt.Errorf("reading the schema of %s: %w", v1alpha1.GroupVersion, err)
 	}
-	return versionskew.FieldsOfOpenAPI(schema)
+	for _, kind := range []struct{ name, plural string }{
+		{"WebhookPolicy", "policies"}, {"WebhookPolicyException", "exceptions"}, {"ClusterWebhookPolicyException", "exceptions"},
+	} {
+		served, err := versionskew.FieldsOfOpenAPI(schema, kind.name)
+		if err != nil {
+			return "", nil, err
+		}
+		if missing := served.Missing(known); len(missing) > 0 {
+			return kind.plural, missing, nil
+		}
+		known = versionskew.KnownExceptionFields() // of the others
+	}
+	return "", nil, nil
 }

@@ -32,7 +32,9 @@ func CurrentVersion() Version { return NewVersion(KnownFields()) }
 func KnownFields() Fields { return fieldsOf(reflect.TypeFor[v1alpha1.WebhookPolicySpec]()) }
 
 // KnownExceptionFields returns the fields of the specs of exceptions that this version knows.
-func KnownExceptionFields() Fields { return fieldsOf(reflect.TypeFor[v1alpha1.WebhookPolicyExceptionSpec]()) }
+func KnownExceptionFields() Fields {
+	return fieldsOf(reflect.TypeFor[v1alpha1.WebhookPolicyExceptionSpec]())
+}
 
 // fieldsOf returns the fields of a type, nil if it has none.
 func fieldsOf(t reflect.Type) Fields {

@@ -2,7 +2,6 @@ package versionskew
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 )
 
@@ -27,9 +26,9 @@ func (s Schema) Fields() Fields {
 	return out
 }
 
-// FieldsOfOpenAPI returns the fields of the spec of WebhookPolicies in an OpenAPI v3 document of
-// their API group.
-func FieldsOfOpenAPI(document []byte) (Fields, error) {
+// FieldsOfOpenAPI returns the fields of the spec of a kind in an OpenAPI v3 document of its API
+// group.
+func FieldsOfOpenAPI(document []byte, kind string) (Fields, error) {
 	var parsed struct {
 		Components struct {
 			Schemas map[string]struct {
@@ -41,12 +40,12 @@ func FieldsOfOpenAPI(document []byte) (Fields, error) {
 		} `json:"components"`
 	}
 	if err := json.Unmarshal(document, &parsed); err != nil {
-		return nil, fmt.Errorf("decoding the schema of policies: %w", err)
+		return nil, fmt.Errorf("decoding the schema of an API group: %w", err)
 	}
 	for _, schema := range parsed.Components.Schemas {
-		if len(schema.Kinds) == 1 && schema.Kinds[0].Kind == "WebhookPolicy" {
+		if len(schema.Kinds) == 1 && schema.Kinds[0].Kind == kind {
 			return schema.Properties["spec"].Fields(), nil
 		}
 	}
-	return nil, errors.New("the API server has no schema of WebhookPolicy")
+	return nil, fmt.Errorf("the API server has no schema of %s", kind)
 }

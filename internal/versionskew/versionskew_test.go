@@ -2,6 +2,7 @@ package versionskew
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -54,8 +55,24 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// The fields of the Go types are those of the CustomResourceDefinition, which API servers accept.
+// The fields of the Go types are those of the CustomResourceDefinitions, which API servers accept.
 func TestKnownFields(t *testing.T) {
+	if diff := cmp.Diff(definedFields(t, crd.WebhookPolicyExceptions), KnownExceptionFields().String()); diff != "" {
+		t.Errorf("fields of exceptions (-definition +types):\n%s", diff)
+	}
+	assertNoMapOfObjects(t, reflect.TypeFor[v1alpha1.WebhookPolicyExceptionSpec](), "spec")
+	got := KnownFields().String()
+	if diff := cmp.Diff(definedFields(t, crd.WebhookPolicies), got); diff != "" {
+		t.Errorf("fields (-definition +types):\n%s", diff)
+	}
+	assertNoMapOfObjects(t, reflect.TypeFor[v1alpha1.WebhookPolicySpec](), "spec")
+	if n := len(got); n > maxText/8 {
+		t.Errorf("the fields take %d bytes in a Lease", n)
+	}
+}
+
+func definedFields(t *testing.T, text []byte) string {
+	t.Helper()
 	var definition struct {
 		Spec struct {
 			Versions []struct {
@@ -65,18 +82,10 @@ func TestKnownFields(t *testing.T) {
 			} `json:"versions"`
 		} `json:"spec"`
 	}
-	if err := yaml.Unmarshal(crd.WebhookPolicies, &definition); err != nil {
+	if err := yaml.Unmarshal(text, &definition); err != nil {
 		t.Fatal(err)
 	}
-	want := definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Fields()
-	got := KnownFields()
-	if diff := cmp.Diff(want.String(), got.String()); diff != "" {
-		t.Errorf("fields (-definition +types):\n%s", diff)
-	}
-	assertNoMapOfObjects(t, reflect.TypeFor[v1alpha1.WebhookPolicySpec](), "spec")
-	if n := len(got.String()); n > maxText/8 {
-		t.Errorf("the fields take %d bytes in a Lease", n)
-	}
+	return definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Fields().String()
 }
 
 // Maps are values for Fields, so the fields of objects in them would not be compared.
@@ -262,6 +271,39 @@ func TestPeers(t *testing.T) {
 			got, why := peers.Unknown(&spec)
 			if diff := cmp.Diff(tc.wantUnknown, got); diff != "" || why == "" && len(got) > 0 {
 				t.Errorf("reason %q, unknown fields (-want +got):\n%s", why, diff)
+			}
+		})
+	}
+}
+
+func TestMissingException(t *testing.T) {
+	peer := func(loaded string, unloaded ...string) Peer {
+		p := Peer{Name: "a", Report: Report{Loaded: Vector{Exceptions: loaded}}}
+		p.SetUnloaded(unloaded)
+		return p
+	}
+	many := make([]string, 1000)
+	for i := range many {
+		many[i] = fmt.Sprintf("n/e%04d", i)
+	}
+	const notLoaded, unknown = "waiting for replica a, which has not loaded it yet", "waiting for replica a, which does not know its fields"
+	for name, tc := range map[string]struct {
+		peer Peer
+		want string
+	}{
+		"loaded":                     {peer: peer("9")},
+		"behind":                     {peer: peer("8"), want: notLoaded},
+		"too old to know exceptions": {peer: peer(""), want: notLoaded},
+		"another one is not applied": {peer: peer("9", "m/e", "n/f")},
+		"it is not applied":          {peer: peer("9", "n/f", "n/e"), want: unknown},
+		"too many to name":           {peer: peer("9", many...), want: unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if n := len(tc.peer.Unloaded); n > maxUnloaded+len(moreUnloaded) {
+				t.Errorf("%d bytes in a Lease", n)
+			}
+			if got := NewPeers(CurrentVersion(), []Peer{tc.peer}).MissingException("n/e", Vector{Exceptions: "9"}); got != tc.want {
+				t.Errorf("missing %q, want %q", got, tc.want)
 			}
 		})
 	}

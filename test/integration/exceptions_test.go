@@ -57,7 +57,9 @@ func until(end time.Time) func(*v1alpha1.WebhookPolicyExceptionSpec) {
 }
 
 // awaitActive waits until the condition Active of an exception has a reason.
-func (c *cluster) awaitActive(t *testing.T, e *v1alpha1.WebhookPolicyException, want metav1.ConditionStatus, reason string) metav1.Condition {
+func (c *cluster) awaitActive(
+	t *testing.T, e *v1alpha1.WebhookPolicyException, want metav1.ConditionStatus, reason string,
+) metav1.Condition {
 	t.Helper()
 	var got metav1.Condition
 	await(t).Eventually(func() error {
@@ -146,6 +148,7 @@ func TestExceptionsWithoutEffect(t *testing.T) {
 		newPolicy("exceptable-not", namespace, exceptable(), func(p *v1alpha1.WebhookPolicy) { p.Spec.Exceptions = nil }),
 		newPolicy("exceptable-hour", namespace, exceptable(3600)))
 	now := time.Now()
+	hour := until(now.Add(time.Hour))
 	for name, tc := range map[string]struct {
 		exception *v1alpha1.WebhookPolicyException
 		want      string
@@ -155,9 +158,9 @@ func TestExceptionsWithoutEffect(t *testing.T) {
 		"no end":               {excepting("exceptable-hour", namespace), "NoExpirationTime"},
 		"too long":             {excepting("exceptable-hour", namespace, until(now.Add(2*time.Hour))), "ExceedsMaxDuration"},
 		"ended":                {excepting("exceptable-hour", namespace, until(now.Add(-time.Second))), "Expired"},
-		"another validation":   {excepting("exceptable-hour", namespace, until(now.Add(time.Hour)), naming("only-bad")), "UnknownValidation"},
-		"a wrong condition":    {excepting("exceptable-hour", namespace, until(now.Add(time.Hour)), provided("request.dryRun")), "InvalidCondition"},
-		"a condition of a map": {excepting("exceptable-hour", namespace, until(now.Add(time.Hour)), provided("{'a': 1}")), "InvalidCondition"},
+		"another validation":   {excepting("exceptable-hour", namespace, hour, naming("only-bad")), "UnknownValidation"},
+		"a wrong condition":    {excepting("exceptable-hour", namespace, hour, provided("request.dryRun")), "InvalidCondition"},
+		"a condition of a map": {excepting("exceptable-hour", namespace, hour, provided("{'a': 1}")), "InvalidCondition"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.create(t, tc.exception)
@@ -291,7 +294,8 @@ func (c *cluster) restoreGuard(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	named := metav1.ObjectMeta{Name: exceptions.GuardName}
 	for _, object := range []client.Object{
-		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: named}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named},
+		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: named},
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named},
 	} {
 		must(t, client.IgnoreNotFound(c.Delete(ctx, object)))
 	}
@@ -319,6 +323,33 @@ func TestExceptionsTooMany(t *testing.T) {
 	must(t, c.Delete(t.Context(), first))
 	c.awaitActive(t, last, metav1.ConditionTrue, exceptions.ReasonApplied)
 	must(t, c.probe(t.Context(), namespace, bad))
+}
+
+// What has no room in the memory has no effect, and its status says so. Each condition counts 32 KiB.
+func TestExceptionsLeftOut(t *testing.T) {
+	c := install(t)
+	m := c.manager(t)
+	namespace := c.namespace(t, nil)
+	c.enforce(t, newPolicy("exceptable-left", namespace, exceptable()), newPolicy("exceptable-left-too", namespace, exceptable()))
+	var last *v1alpha1.WebhookPolicyException
+	for i := range 130 {
+		policy := []string{"exceptable-left", "exceptable-left-too"}[i%2]
+		last = excepting(policy, namespace, provided(fmt.Sprintf("object.data.size() == %d", i)))
+		if i == 129 {
+			time.Sleep(time.Second) // until its creationTimestamp is younger
+		}
+		c.create(t, last)
+	}
+	got := c.awaitActive(t, last, metav1.ConditionFalse, exceptions.ReasonTooMany)
+	const want = "the older exceptions of the namespace use its share of 4 MiB of memory, or all together use 32 MiB: delete some"
+	if got.Message != want {
+		t.Errorf("message %q, want %q", got.Message, want)
+	}
+	if n := m.series(t, "ostiary_exceptions_left_out"); n == 0 {
+		t.Error("no exception is left out")
+	}
+	must(t, c.DeleteAllOf(t.Context(), &v1alpha1.WebhookPolicyException{}, client.InNamespace(namespace)))
+	await(t).Eventually(func() float64 { return m.series(t, "ostiary_exceptions_left_out") }).Should(Equal(0.0))
 }
 
 // A condition that costs too much excepts nothing, and others are not affected.

@@ -1,0 +1,172 @@
+package exceptions
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/ostiary/ostiary/controllers/internal/objects"
+)
+
+// script answers requests of a watcher one after the other, and notes what they ask for.
+type script struct {
+	mu      sync.Mutex
+	answers []string // the last one repeats
+	asked   []string
+}
+
+// ServeHTTP implements http.Handler.
+func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := r.URL.Query()
+	asked := "list " + q.Get("continue")
+	if q.Get("watch") != "" {
+		asked = "watch " + q.Get("resourceVersion")
+	}
+	s.asked = append(s.asked, strings.TrimSpace(asked))
+	answer := s.answers[min(len(s.asked), len(s.answers))-1]
+	if strings.HasPrefix(answer, `{"kind":"Status"`) {
+		var status struct{ Code int }
+		_ = json.Unmarshal([]byte(answer), &status)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status.Code)
+	}
+	_, _ = fmt.Fprint(w, answer)
+}
+
+// journal is a target that notes what it gets.
+type journal struct {
+	got        []string
+	incomplete bool
+	bad        string // an object that cannot be put
+}
+
+func (j *journal) note(format string, args ...any) {
+	j.got = append(j.got, fmt.Sprintf(format, args...))
+}
+func (j *journal) beginList()             { j.note("begin") }
+func (j *journal) endList(version string) { j.note("end %s", version) }
+func (j *journal) contacted()             {}
+func (j *journal) isIncomplete() bool     { return j.incomplete }
+
+func (j *journal) put(raw []byte, isNew bool) error {
+	o, err := identify(raw)
+	if j.note("put %s %t", o.Name, isNew); o.Name == j.bad {
+		err = fmt.Errorf("%s is bad", j.bad)
+	}
+	return err
+}
+
+func (j *journal) remove(raw []byte) error {
+	o, err := identify(raw)
+	j.note("remove %s", o.Name)
+	return err
+}
+
+func list(version, next string, names ...string) string {
+	var items []string
+	for _, name := range names {
+		items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":"1"}}`, name))
+	}
+	return fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"continue":%q},"items":[%s]}`, version, next, strings.Join(items, ","))
+}
+
+func event(kind, name, version string) string {
+	return fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":%q,"resourceVersion":%q}}}`+"\n", kind, name, version)
+}
+
+const expired = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`
+
+func TestWatcher(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answers    []string
+		incomplete bool
+		steps      int
+		wantAsked  []string
+		want       []string
+	}{
+		"pages": {
+			answers:   []string{list("5", "next", "a"), list("5", "", "b")},
+			steps:     1,
+			wantAsked: []string{"list", "list next"},
+			want:      []string{"begin", "put a true", "put b true", "end 5"},
+		},
+		"changes, and a watch that goes on": {
+			answers: []string{list("5", ""), event("ADDED", "a", "6") + event("MODIFIED", "a", "7") + event("DELETED", "a", "8"),
+				event("BOOKMARK", "", "20"), ""},
+			steps:     4,
+			wantAsked: []string{"list", "watch 5", "watch 8", "watch 20"},
+			want:      []string{"begin", "end 5", "put a true", "put a false", "remove a"},
+		},
+		"a version that has expired": {
+			answers:   []string{list("5", ""), expired, list("9", "", "a")},
+			steps:     3,
+			wantAsked: []string{"list", "watch 5", "list"},
+			want:      []string{"begin", "end 5", "begin", "put a true", "end 9"},
+		},
+		"a version that expires in a watch": {
+			answers:   []string{list("5", ""), `{"type":"ERROR","object":` + expired + `}`, list("9", "")},
+			steps:     3,
+			wantAsked: []string{"list", "watch 5", "list"},
+			want:      []string{"begin", "end 5", "begin", "end 9"},
+		},
+		"pages that have expired": {
+			answers:   []string{list("5", "next", "a"), expired, list("9", "", "a")},
+			steps:     2,
+			wantAsked: []string{"list", "list next", "list"},
+			want:      []string{"begin", "put a true", "begin", "put a true", "end 9"},
+		},
+		"an object that cannot be put": {
+			answers:   []string{list("5", ""), event("ADDED", "bad", "6"), list("9", "")},
+			steps:     3,
+			wantAsked: []string{"list", "watch 5", "list"},
+			want:      []string{"begin", "end 5", "put bad true", "begin", "end 9"},
+		},
+		"a busy API server": {
+			answers:   []string{list("5", ""), `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"ServiceUnavailable","code":503}`, ""},
+			steps:     3,
+			wantAsked: []string{"list", "watch 5", "watch 5"},
+			want:      []string{"begin", "end 5"},
+		},
+		"room for what was left out": {
+			answers:    []string{list("5", ""), list("9", "")},
+			incomplete: true,
+			steps:      2,
+			wantAsked:  []string{"list", "list"},
+			want:       []string{"begin", "end 5", "begin", "end 9"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &script{answers: tc.answers}
+			server := httptest.NewServer(s)
+			t.Cleanup(server.Close)
+			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			j := &journal{incomplete: tc.incomplete, bad: "bad"}
+			from := objects.Collection{Client: client.CoreV1().RESTClient(), Resource: schema.GroupVersionResource{Version: "v1", Resource: "things"}}
+			w := &watcher{from: from, target: j, log: logr.Discard()}
+			for range tc.steps {
+				_ = w.step(t.Context()) // what follows an error is compared
+			}
+			if diff := cmp.Diff(tc.wantAsked, s.asked); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.want, j.got); diff != "" {
+				t.Errorf("calls (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
