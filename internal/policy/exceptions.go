@@ -296,7 +296,8 @@ func (on *subject) holds(ctx context.Context, condition *celengine.Program) (boo
 		return false, err
 	}
 	conditions := celengine.NewConditions([]celplugin.CompilationResult{condition.Result}, nil)
-	results, left, err := conditions.ForInput(ctx, attributes, &admissionv1.AdmissionRequest{}, celplugin.OptionalVariableBindings{}, nil, conditionsBudget-on.conditionsCost)
+	request, vars, budget := &admissionv1.AdmissionRequest{}, celplugin.OptionalVariableBindings{}, conditionsBudget-on.conditionsCost
+	results, left, err := conditions.ForInput(ctx, attributes, request, vars, nil, budget)
 	if on.conditionsCost = conditionsBudget - max(left, 0); err != nil {
 		return false, fmt.Errorf("evaluating spec.condition: %w", err)
 	}

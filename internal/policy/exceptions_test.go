@@ -83,8 +83,8 @@ func worldOf(c *exceptioncases.Case) *world {
 	w := *testWorld
 	objects := make([]runtime.Object, len(c.Params))
 	for i, data := range c.Params {
-		content := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": data["name"], "namespace": "shop"}}
-		content["data"] = map[string]any{"name": data["name"]}
+		content := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"name": data["name"]}}
+		content["metadata"] = map[string]any{"name": data["name"], "namespace": "shop", "labels": map[string]any{"of": "case"}}
 		objects[i] = &unstructured.Unstructured{Object: content}
 	}
 	w.params = map[admissionregistrationv1.ParamKind]paramObjects{configMaps: {scope: meta.RESTScopeNamespace, objects: objects}}
@@ -132,7 +132,8 @@ func (c *exceptionCase) checkExcepted(t *testing.T, resp *admissionv1.AdmissionR
 	t.Helper()
 	var wantWarnings []string
 	if c.DeniesPods {
-		wantWarnings = []string{"WebhookPolicy 'p' will deny the Pods that controllers create from spec.template: correct the template, or exclude the workload from the policy"}
+		wantWarnings = []string{"WebhookPolicy 'p' will deny the Pods that controllers create from spec.template: " +
+			"correct the template, or exclude the workload from the policy"}
 	}
 	if diff := cmp.Diff(wantWarnings, resp.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
@@ -167,7 +168,8 @@ func TestAuditedExceptions(t *testing.T) {
 	audited := 0
 	for i := range cases {
 		c := &cases[i]
-		if c.DiffersInAudit || c.Mutating || c.BreakGlass || c.Operation == "DELETE" || c.Subresource != "" || c.GenerateName || c.RequestName != "" {
+		if c.DiffersInAudit || c.Mutating || c.BreakGlass || c.Operation == "DELETE" || c.Subresource != "" || c.GenerateName ||
+			c.RequestName != "" {
 			continue
 		}
 		audited++
@@ -199,7 +201,8 @@ func TestAuditedExceptions(t *testing.T) {
 
 // TestPassingRequestsCostNothing shows that a request which passes does not look for exceptions.
 func TestPassingRequestsCostNothing(t *testing.T) {
-	p := policyFrom(t, "p", "exceptions: {}\nvalidations: [{name: a, expression: 'true'}, {name: b, expression: 'size(namespaceObject.metadata.name) > 0'}]")
+	p := policyFrom(t, "p", "exceptions: {}\nvalidations: [{name: a, expression: 'true'}, "+
+		"{name: b, expression: 'size(namespaceObject.metadata.name) > 0'}]")
 	group := NewGroup([]*Compiled{mustCompile(t, sharedCompiler, p)})
 	host := testWorld.host()
 	host.Exceptions = noLookUp{t}
@@ -236,11 +239,13 @@ func TestTriedExceptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	tried := func(name, mismatch string) TriedException {
-		return TriedException{Policy: "p", Validation: "has-team", Exception: exceptions.Key{Namespace: "shop", Name: name}, Mismatch: mismatch}
+		key := exceptions.Key{Namespace: "shop", Name: name}
+		return TriedException{Policy: "p", Validation: "has-team", Exception: key, Mismatch: mismatch}
 	}
 	want := []TriedException{
 		tried("a", "spec.validations does not name it"), tried("b", exceptions.ReasonExpired), tried("c", string(exceptions.OtherResource)),
-		tried("d", string(exceptions.ConditionError)+": expression 'object.spec.missing == 1' resulted in error: no such key: missing"), tried("e", ""),
+		tried("d", string(exceptions.ConditionError)+": expression 'object.spec.missing == 1' resulted in error: no such key: missing"),
+		tried("e", ""),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
