@@ -1,6 +1,7 @@
 package oracles
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -187,8 +188,7 @@ func (c *Comparer) agreeWithout(ctx context.Context, d *Disagreement, without fu
 			*raw = []byte(without(string(*raw)))
 		}
 	}
-	if string(request.Object.Raw) == string(d.Request.Object.Raw) &&
-		string(request.OldObject.Raw) == string(d.Request.OldObject.Raw) {
+	if bytes.Equal(request.Object.Raw, d.Request.Object.Raw) && bytes.Equal(request.OldObject.Raw, d.Request.OldObject.Raw) {
 		return false
 	}
 	_, raw, err := d.Case.load(ctx)

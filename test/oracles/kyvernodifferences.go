@@ -12,7 +12,15 @@ import (
 
 // KyvernoDifferences are the intended differences from Kyverno's engine.
 func KyvernoDifferences() []Difference {
-	return slices.Concat(kyvernoUpdates(), kyvernoTemplates(), []Difference{
+	return slices.Concat(
+		kyvernoUpdates(), kyvernoTemplates(), kyvernoTemplateFields(), kyvernoErrors(), kyvernoTexts(), kyvernoPatches(),
+		kyvernoPodSecurity(),
+	)
+}
+
+// kyvernoErrors are the differences about what cannot be evaluated.
+func kyvernoErrors() []Difference {
+	return []Difference{
 		{
 			Row:  "an element of `foreach` whose preconditions cannot be evaluated",
 			Note: "whose preconditions cannot be evaluated follows failurePolicy",
@@ -25,34 +33,6 @@ func KyvernoDifferences() []Difference {
 			Note: "stays as it is: Kyverno denies it",
 			Shows: func(d *Disagreement) bool {
 				return d.Effect != DeniesMore && d.Source.Failed && d.sourceSays("failed to evaluate list")
-			},
-		},
-		{
-			Row: "an empty map in a patch",
-			Shows: func(d *Disagreement) bool {
-				return d.Effect == OtherObject &&
-					reflect.DeepEqual(withoutEmptyMaps(served(d.Source).Object), withoutEmptyMaps(served(d.Ours).Object))
-			},
-		},
-		{
-			Row:  "`podSecurity`, for an UPDATE of a Pod",
-			Note: "an UPDATE of a Pod passes if it changes nothing that the plugin checks again",
-			Shows: func(d *Disagreement) bool {
-				return d.Effect == AllowsMore && d.Request.Operation == admissionv1.Update && d.sourceSays("violates PodSecurity")
-			},
-		},
-		{
-			Row:  "`podSecurity`, for an UPDATE of a Pod that already fails",
-			Note: "another UPDATE is denied also if the stored object fails the level",
-			Shows: func(d *Disagreement) bool {
-				return d.Effect == DeniesMore && d.Request.Operation == admissionv1.Update && d.oursSays("violates PodSecurity")
-			},
-		},
-		{
-			Row:  "a field that is added with `+()` to the elements of a list",
-			Note: "Kyverno decides by the first one",
-			Shows: func(d *Disagreement) bool {
-				return d.Effect == OtherObject && strings.Contains(d.Case.text(), `"+(`)
 			},
 		},
 		{
@@ -85,13 +65,12 @@ func KyvernoDifferences() []Difference {
 				return d.Request.Operation != admissionv1.Update && d.Effect == AllowsMore && d.sourceSays("no such key")
 			},
 		},
-		{
-			Row:  "the place of elements that a patch changes",
-			Note: "stay in their place",
-			Shows: func(d *Disagreement) bool {
-				return d.Effect == OtherObject && sameInAnyOrder(served(d.Source).Object, served(d.Ours).Object)
-			},
-		},
+	}
+}
+
+// kyvernoTexts are the differences about texts and lists of the request.
+func kyvernoTexts() []Difference {
+	return []Difference{
 		{
 			Row:  "the name of an image that is not valid",
 			Note: "an image whose name is not valid",
@@ -114,7 +93,54 @@ func KyvernoDifferences() []Difference {
 				return d.Effect == DeniesMore && d.Ours.Failed && d.oursSays("index out of bounds")
 			},
 		},
-	})
+	}
+}
+
+// kyvernoPatches are the differences of changed objects.
+func kyvernoPatches() []Difference {
+	return []Difference{
+		{
+			Row: "an empty map in a patch",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == OtherObject &&
+					reflect.DeepEqual(withoutEmptyMaps(served(d.Source).Object), withoutEmptyMaps(served(d.Ours).Object))
+			},
+		},
+		{
+			Row:  "a field that is added with `+()` to the elements of a list",
+			Note: "Kyverno decides by the first one",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == OtherObject && strings.Contains(d.Case.text(), `"+(`)
+			},
+		},
+		{
+			Row:  "the place of elements that a patch changes",
+			Note: "stay in their place",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == OtherObject && sameInAnyOrder(served(d.Source).Object, served(d.Ours).Object)
+			},
+		},
+	}
+}
+
+// kyvernoPodSecurity are the differences of rules with podSecurity.
+func kyvernoPodSecurity() []Difference {
+	return []Difference{
+		{
+			Row:  "`podSecurity`, for an UPDATE of a Pod",
+			Note: "an UPDATE of a Pod passes if it changes nothing that the plugin checks again",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == AllowsMore && d.Request.Operation == admissionv1.Update && d.sourceSays("violates PodSecurity")
+			},
+		},
+		{
+			Row:  "`podSecurity`, for an UPDATE of a Pod that already fails",
+			Note: "another UPDATE is denied also if the stored object fails the level",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == DeniesMore && d.Request.Operation == admissionv1.Update && d.oursSays("violates PodSecurity")
+			},
+		},
+	}
 }
 
 // kyvernoUpdates are the differences about violations that exist already.
@@ -168,6 +194,12 @@ func kyvernoTemplates() []Difference {
 				return d.isAboutWorkload() && d.Effect != DeniesMore && strings.Contains(d.Case.text(), `MutatingPolicy"`)
 			},
 		},
+	}
+}
+
+// kyvernoTemplateFields are the differences in what expressions about pod templates read.
+func kyvernoTemplateFields() []Difference {
+	return []Difference{
 		{
 			Row:  "metadata of a workload, by a rule that is extended to it",
 			Note: "is that of the Pod of the template",
