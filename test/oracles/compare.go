@@ -1,6 +1,7 @@
 package oracles
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -182,10 +183,12 @@ func (c *Comparer) agreeWithout(ctx context.Context, d *Disagreement, without fu
 		return true
 	}
 	request := d.Request.DeepCopy()
-	request.Object.Raw = []byte(without(string(d.Request.Object.Raw)))
-	request.OldObject.Raw = []byte(without(string(d.Request.OldObject.Raw)))
-	if string(request.Object.Raw) == string(d.Request.Object.Raw) &&
-		string(request.OldObject.Raw) == string(d.Request.OldObject.Raw) {
+	for _, raw := range []*[]byte{&request.Object.Raw, &request.OldObject.Raw} {
+		if len(*raw) > 0 { // an empty text is no JSON
+			*raw = []byte(without(string(*raw)))
+		}
+	}
+	if bytes.Equal(request.Object.Raw, d.Request.Object.Raw) && bytes.Equal(request.OldObject.Raw, d.Request.OldObject.Raw) {
 		return false
 	}
 	_, raw, err := d.Case.load(ctx)

@@ -12,7 +12,15 @@ import (
 
 // KyvernoDifferences are the intended differences from Kyverno's engine.
 func KyvernoDifferences() []Difference {
-	return slices.Concat(kyvernoUpdates(), kyvernoTemplates(), []Difference{
+	return slices.Concat(
+		kyvernoUpdates(), kyvernoTemplates(), kyvernoTemplateFields(), kyvernoErrors(), kyvernoTexts(), kyvernoPatches(),
+		kyvernoPodSecurity(),
+	)
+}
+
+// kyvernoErrors are the differences about what cannot be evaluated.
+func kyvernoErrors() []Difference {
+	return []Difference{
 		{
 			Row:  "an element of `foreach` whose preconditions cannot be evaluated",
 			Note: "whose preconditions cannot be evaluated follows failurePolicy",
@@ -24,35 +32,7 @@ func KyvernoDifferences() []Difference {
 			Row:  "a mutation with `foreach` over an absent list",
 			Note: "stays as it is: Kyverno denies it",
 			Shows: func(d *Disagreement) bool {
-				return d.Effect == AllowsMore && d.sourceSays("failed to evaluate list")
-			},
-		},
-		{
-			Row: "an empty map in a patch",
-			Shows: func(d *Disagreement) bool {
-				return d.Effect == OtherObject &&
-					reflect.DeepEqual(withoutEmptyMaps(served(d.Source).Object), withoutEmptyMaps(served(d.Ours).Object))
-			},
-		},
-		{
-			Row:  "`podSecurity`, for an UPDATE of a Pod",
-			Note: "an UPDATE of a Pod passes if it changes nothing that the plugin checks again",
-			Shows: func(d *Disagreement) bool {
-				return d.Effect == AllowsMore && d.Request.Operation == admissionv1.Update && d.sourceSays("violates PodSecurity")
-			},
-		},
-		{
-			Row:  "`podSecurity`, for an UPDATE of a Pod that already fails",
-			Note: "another UPDATE is denied also if the stored object fails the level",
-			Shows: func(d *Disagreement) bool {
-				return d.Effect == DeniesMore && d.Request.Operation == admissionv1.Update && d.oursSays("violates PodSecurity")
-			},
-		},
-		{
-			Row:  "a field that is added with `+()` to the elements of a list",
-			Note: "Kyverno decides by the first one",
-			Shows: func(d *Disagreement) bool {
-				return d.Effect == OtherObject && strings.Contains(d.Case.text(), `"+(`)
+				return d.Effect != DeniesMore && d.Source.Failed && d.sourceSays("failed to evaluate list")
 			},
 		},
 		{
@@ -62,6 +42,13 @@ func KyvernoDifferences() []Difference {
 				return d.Effect == AllowsMore && d.Source.Failed && (d.sourceSays(
 					"failed to evaluate preconditions", "failed to evaluate list", "failed to load context",
 				) || d.Request.Operation == admissionv1.Delete && d.sourceSays("patch", "failed to mutate", "variable substitution"))
+			},
+		},
+		{
+			Row:  "an exception from a rule whose preconditions cannot be evaluated",
+			Note: "an exempt object passes: Kyverno denies it if it cannot evaluate preconditions",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == AllowsMore && d.sourceSays("failed to evaluate preconditions")
 			},
 		},
 		{
@@ -78,13 +65,12 @@ func KyvernoDifferences() []Difference {
 				return d.Request.Operation != admissionv1.Update && d.Effect == AllowsMore && d.sourceSays("no such key")
 			},
 		},
-		{
-			Row:  "the place of elements that a patch changes",
-			Note: "stay in their place",
-			Shows: func(d *Disagreement) bool {
-				return d.Effect == OtherObject && sameInAnyOrder(served(d.Source).Object, served(d.Ours).Object)
-			},
-		},
+	}
+}
+
+// kyvernoTexts are the differences about texts and lists of the request.
+func kyvernoTexts() []Difference {
+	return []Difference{
 		{
 			Row:  "the name of an image that is not valid",
 			Note: "an image whose name is not valid",
@@ -104,11 +90,57 @@ func KyvernoDifferences() []Difference {
 			Row:  "a list in a text that has escapes",
 			Note: "a list in it with escapes fails the evaluation",
 			Shows: func(d *Disagreement) bool {
-				return d.Effect == DeniesMore && d.Ours.Failed
+				return d.Effect == DeniesMore && d.Ours.Failed && d.oursSays("index out of bounds")
 			},
-			Without: strings.NewReplacer(`\\`, "x").Replace,
 		},
-	})
+	}
+}
+
+// kyvernoPatches are the differences of changed objects.
+func kyvernoPatches() []Difference {
+	return []Difference{
+		{
+			Row: "an empty map in a patch",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == OtherObject &&
+					reflect.DeepEqual(withoutEmptyMaps(served(d.Source).Object), withoutEmptyMaps(served(d.Ours).Object))
+			},
+		},
+		{
+			Row:  "a field that is added with `+()` to the elements of a list",
+			Note: "Kyverno decides by the first one",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == OtherObject && strings.Contains(d.Case.text(), `"+(`)
+			},
+		},
+		{
+			Row:  "the place of elements that a patch changes",
+			Note: "stay in their place",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == OtherObject && sameInAnyOrder(served(d.Source).Object, served(d.Ours).Object)
+			},
+		},
+	}
+}
+
+// kyvernoPodSecurity are the differences of rules with podSecurity.
+func kyvernoPodSecurity() []Difference {
+	return []Difference{
+		{
+			Row:  "`podSecurity`, for an UPDATE of a Pod",
+			Note: "an UPDATE of a Pod passes if it changes nothing that the plugin checks again",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == AllowsMore && d.Request.Operation == admissionv1.Update && d.sourceSays("violates PodSecurity")
+			},
+		},
+		{
+			Row:  "`podSecurity`, for an UPDATE of a Pod that already fails",
+			Note: "another UPDATE is denied also if the stored object fails the level",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == DeniesMore && d.Request.Operation == admissionv1.Update && d.oursSays("violates PodSecurity")
+			},
+		},
+	}
 }
 
 // kyvernoUpdates are the differences about violations that exist already.
@@ -149,7 +181,7 @@ func kyvernoTemplates() []Difference {
 			},
 		},
 		{
-			Row:  "a DELETE of a workload, by a policy in CEL for DELETE only",
+			Row:  "a DELETE of a workload",
 			Note: "pod templates are decided only when they are created or updated",
 			Shows: func(d *Disagreement) bool {
 				return d.Request.Operation == admissionv1.Delete && d.isAboutWorkload() && d.Effect == AllowsMore
@@ -162,11 +194,24 @@ func kyvernoTemplates() []Difference {
 				return d.isAboutWorkload() && d.Effect != DeniesMore && strings.Contains(d.Case.text(), `MutatingPolicy"`)
 			},
 		},
+	}
+}
+
+// kyvernoTemplateFields are the differences in what expressions about pod templates read.
+func kyvernoTemplateFields() []Difference {
+	return []Difference{
 		{
 			Row:  "metadata of a workload, by a rule that is extended to it",
 			Note: "is that of the Pod of the template",
 			Shows: func(d *Disagreement) bool {
 				return d.isAboutWorkload() && (d.Effect != OtherObject || d.Source.Failed)
+			},
+		},
+		{
+			Row:  "`oldObject` of a workload, by a rule that is extended to it",
+			Note: "the oldObject of pod templates is null",
+			Shows: func(d *Disagreement) bool {
+				return d.isAboutWorkload() && d.Request.Operation == admissionv1.Update && !d.hasSameTemplate()
 			},
 		},
 		{

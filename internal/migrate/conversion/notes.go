@@ -21,6 +21,7 @@ const NoteUnchangedTemplates = "an UPDATE that leaves a pod template unchanged i
 const (
 	noteTemplates         = "an UPDATE that changes a pod template is decided too"
 	noteNewTemplates      = "a CREATE of a workload is decided too"
+	noteTemplateOldObject = "the oldObject of pod templates is null, also if the workload is updated or deleted"
 	noteTemplateOperation = "the request.operation of pod templates is %s, also if the workload is updated"
 )
 

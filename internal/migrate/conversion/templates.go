@@ -11,6 +11,9 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
+// ObjectOfAnyOperation is the object of a request: the old one for DELETE.
+const ObjectOfAnyOperation = "object != null ? object : oldObject"
+
 // SetPodTemplates extends a policy for Pods to the pod templates of some of the default
 // resources, as Kyverno extends its rules, and returns the differences. It needs the whole
 // policy.
@@ -32,6 +35,12 @@ func SetPodTemplates(p *v1alpha1.WebhookPolicy, resources []string) (differences
 	}
 	p.Spec.PodTemplates = t
 	out := append(differentOperations(&p.Spec), differentFields(&p.Spec)...)
+	// The variable for the object of any operation reads it for DELETE only.
+	readsOldObject := func(text string) bool { return text != ObjectOfAnyOperation && celtext.Reads(text, "oldObject") }
+	if created := p.Spec.TemplateOperation() == admissionregistrationv1.Create; created &&
+		slices.ContainsFunc(Expressions(&p.Spec), readsOldObject) {
+		out = append(out, noteTemplateOldObject)
+	}
 	readsOperation := func(text string) bool { return slices.Contains(celtext.Fields(text, "request"), "operation") }
 	if slices.ContainsFunc(Expressions(&p.Spec), readsOperation) {
 		out = append(out, fmt.Sprintf(noteTemplateOperation, p.Spec.TemplateOperation()))
@@ -73,7 +82,8 @@ func differentFields(s *v1alpha1.WebhookPolicySpec) (out []string) {
 	for _, text := range Expressions(s) {
 		for _, name := range []string{"object", "oldObject"} {
 			for _, field := range celtext.Fields(text, name) {
-				same := field == "metadata" || field == "spec" || strings.HasPrefix(field, "spec.") ||
+				same := name == "oldObject" && s.TemplateOperation() == admissionregistrationv1.Create // which has a note
+				same = same || field == "metadata" || field == "spec" || strings.HasPrefix(field, "spec.") ||
 					slices.Contains([]string{"metadata.labels", "metadata.annotations"}, field)
 				if field = name + "." + field; !same && !slices.Contains(read, field) {
 					read = append(read, field)

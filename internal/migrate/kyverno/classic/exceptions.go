@@ -95,6 +95,9 @@ func (b *builder) except(out *convertedRule, c catalogue) {
 		e.used = true
 		out.condition("exception-"+e.Name, ce.Not(condition))
 		out.notes = append(out.notes, fmt.Sprintf("the exception %s is a match condition", e.Name))
+		if out.conditionsFail {
+			out.notes = append(out.notes, "an exempt object passes: Kyverno denies it if it cannot evaluate preconditions")
+		}
 	}
 }
 

@@ -115,17 +115,26 @@ func (v *ruleConverter) noteOperations(preconditions conditions.Result) {
 	if v.rule.Mutate != nil && v.rule.namesDelete() {
 		v.notes = append(v.notes, noteMutationOfDelete)
 	}
-	if p := v.rule.Preconditions; p == nil || p.list != nil || !preconditions.Fails {
-		return
+	if preconditions.Fails && v.rule.excludesOperationLate() {
+		v.notes = append(v.notes, noteOperation)
+	}
+}
+
+// excludesOperationLate reports whether Kyverno evaluates another precondition before one that excludes an
+// operation.
+func (r *rule) excludesOperationLate() bool {
+	p := r.Preconditions
+	if p == nil || p.list != nil {
+		return false
 	}
 	all := operationSet{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete}
-	for i, c := range v.rule.Preconditions.All {
+	for i, c := range p.All {
 		narrowed, ok := all.narrow(c)
-		if ok && len(narrowed) < len(all) && (i > 0 || v.rule.Preconditions.Any != nil) {
-			v.notes = append(v.notes, noteOperation)
-			return
+		if ok && len(narrowed) < len(all) && (i > 0 || p.Any != nil) {
+			return true
 		}
 	}
+	return false
 }
 
 // hasConnect reports whether a kind has requests with the operation CONNECT.

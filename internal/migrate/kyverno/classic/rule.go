@@ -53,6 +53,7 @@ type convertedRule struct {
 	failureOverride []override
 	ratchet         bool
 	fails           bool            // the evaluation can fail
+	conditionsFail  bool            // the evaluation of preconditions can fail
 	guards          []ce.Expression // about the namespace
 	deletes         bool            // the object can be in oldObject
 	selector        *metav1.LabelSelector
@@ -121,7 +122,7 @@ func (c *convertedRule) finish() error {
 	if c.deletes && c.uses("variables."+variableResource) {
 		resource := admissionregistrationv1.Variable{
 			Name:       variableResource,
-			Expression: "object != null ? object : oldObject",
+			Expression: conversion.ObjectOfAnyOperation,
 		}
 		c.variables = append([]admissionregistrationv1.Variable{resource}, c.variables...)
 	}
@@ -218,6 +219,7 @@ func (v *ruleConverter) conditions(preconditions *blocks) error {
 		return fmt.Errorf("preconditions: %w", err)
 	}
 	v.noteOperations(applies)
+	v.out.conditionsFail = applies.Fails
 	e := applies.Expression
 	if m := v.rule.Mutate; m != nil && len(m.ForEach) == 0 && preconditions != nil {
 		evaluated, err := v.scope.EvaluatedKeys(preconditions.Any)
