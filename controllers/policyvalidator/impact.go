@@ -283,7 +283,9 @@ func (g *impact) add(o *audit.Object, result audit.Result) {
 // isOnlyTemplate reports whether only the pod template of an object is denied. An update that does
 // not change the template passes.
 func isOnlyTemplate(result audit.Result) bool {
-	return !slices.ContainsFunc(result.Violations, func(v policy.Violation) bool { return v.Template == "" })
+	return !slices.ContainsFunc(result.Violations, func(v policy.Violation) bool {
+		return v.Template == "" && v.Exception == nil
+	})
 }
 
 func (d *denials) names() string {

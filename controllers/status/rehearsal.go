@@ -64,5 +64,5 @@ func rehearsedCondition(p *v1alpha1.WebhookPolicy, result *rehearsal.Result, sto
 // passes reports whether the audit found an object that a policy matches and does not deny.
 func passes(stored *v1alpha1.AuditStatus) bool {
 	return stored != nil && stored.Violations != nil &&
-		stored.Objects > *stored.Violations+stored.ViolationsOnCreate+stored.Errors
+		stored.Objects > *stored.Violations+stored.ViolationsOnCreate+stored.Errors+stored.Excepted
 }

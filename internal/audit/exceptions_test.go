@@ -20,10 +20,25 @@ func TestExceptedObjects(t *testing.T) {
 		want        policy.Decision
 		wantFinding bool
 	}{
-		"excepted":             {spec: both + requiresTeam, object: configMap, want: policy.DecisionExcepted},
-		"no exceptions":        {spec: rulesWith(onConfigMaps, "") + requiresTeam, object: configMap, want: policy.DecisionDeny, wantFinding: true},
-		"another validation":   {spec: both + "validations: [{name: owner, expression: 'false'}]", object: configMap, want: policy.DecisionDeny, wantFinding: true},
-		"a creation is denied": {spec: both + "validations: [{name: team, expression: 'false'}, " + onCreate + "]", object: configMap, want: policy.DecisionDeny, wantFinding: true},
+		"excepted": {spec: both + requiresTeam, object: configMap, want: policy.DecisionExcepted},
+		"no exceptions": {
+			spec:        rulesWith(onConfigMaps, "") + requiresTeam,
+			object:      configMap,
+			want:        policy.DecisionDeny,
+			wantFinding: true,
+		},
+		"another validation": {
+			spec:        both + "validations: [{name: owner, expression: 'false'}]",
+			object:      configMap,
+			want:        policy.DecisionDeny,
+			wantFinding: true,
+		},
+		"a creation is denied": {
+			spec:        both + "validations: [{name: team, expression: 'false'}, " + onCreate + "]",
+			object:      configMap,
+			want:        policy.DecisionDeny,
+			wantFinding: true,
+		},
 		"only creations": {
 			spec: "exceptions: {}\n" + rulesWith(onPods, "") + "validations: [{name: team, expression: 'false'}]", object: storedPod,
 			want: policy.DecisionExcepted,

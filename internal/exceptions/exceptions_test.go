@@ -157,20 +157,30 @@ func TestState(t *testing.T) {
 		{"a second too long", policy(7200), end(time.Hour + time.Second), exceptions.ReasonExceedsMaxDuration},
 		{"a second left", policy(0), end(time.Second), ""},
 		{"ended now", policy(0), end(0), exceptions.ReasonExpired},
-		{"end in year 1", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.ExpirationTime = &metav1.Time{} }), exceptions.ReasonExpired},
-		{"unknown validation", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.Validations = []string{"team"} }), exceptions.ReasonUnknownValidation},
+		{"end in year 1", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) {
+			s.ExpirationTime = &metav1.Time{}
+		}), exceptions.ReasonExpired},
+		{"unknown validation", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) {
+			s.Validations = []string{"team"}
+		}), exceptions.ReasonUnknownValidation},
 		{"one is known", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.Validations = append(s.Validations, "team") }), ""},
 		{"all validations", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.Validations = []string{"*"} }), ""},
 		{"selector", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) {
 			s.Match[0].ObjectSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Is"}}}
 		}), exceptions.ReasonInvalidSelector},
 		{"valid condition", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.Condition = "oldObject == null" }), ""},
-		{"condition with request", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.Condition = "request.userInfo.username == 'a'" }), exceptions.ReasonInvalidCondition},
-		{"condition with namespaceObject", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.Condition = "namespaceObject == null" }), exceptions.ReasonInvalidCondition},
+		{"condition with request", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) {
+			s.Condition = "request.userInfo.username == 'a'"
+		}), exceptions.ReasonInvalidCondition},
+		{"condition with namespaceObject", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) {
+			s.Condition = "namespaceObject == null"
+		}), exceptions.ReasonInvalidCondition},
 		{"condition with authorizer", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) {
 			s.Condition = "authorizer.group('').resource('pods').check('get').allowed()"
 		}), exceptions.ReasonInvalidCondition},
-		{"condition is a string", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.Condition = "'true'" }), exceptions.ReasonInvalidCondition},
+		{"condition is a string", policy(0), set(func(s *v1alpha1.WebhookPolicyExceptionSpec) {
+			s.Condition = "'true'"
+		}), exceptions.ReasonInvalidCondition},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := exceptions.NewEntry(exception("shop", "x", tt.change))

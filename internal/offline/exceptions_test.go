@@ -26,7 +26,7 @@ func filesOf(t *testing.T, c *exceptioncases.Case) string {
 	for _, data := range c.Params {
 		documents = append(documents, map[string]any{
 			"apiVersion": "v1", "kind": "ConfigMap", "data": data,
-			"metadata": map[string]any{"name": data["name"], "namespace": exceptioncases.Namespace},
+			"metadata": map[string]any{"name": data["name"], "namespace": exceptioncases.Namespace, "labels": map[string]any{"of": "case"}},
 		})
 	}
 	var out strings.Builder

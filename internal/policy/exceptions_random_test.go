@@ -30,7 +30,10 @@ func (r randomExceptions) labels() map[string]string {
 }
 
 func (r randomExceptions) match() v1alpha1.ExceptionMatch {
-	m := v1alpha1.ExceptionMatch{Group: oneOf(r, "", "", "", "", "", "apps"), Resources: []string{oneOf(r, "pods", "pods", "pods", "pods", "pods/ephemeralcontainers", "deployments")}}
+	m := v1alpha1.ExceptionMatch{
+		Group:     oneOf(r, "", "", "", "", "", "apps"),
+		Resources: []string{oneOf(r, "pods", "pods", "pods", "pods", "pods/ephemeralcontainers", "deployments")},
+	}
 	if r.IntN(3) == 0 {
 		m.Names = []string{oneOf(r, "web", "w*", "*b", "w*b", "web*web", "api", "*", "we")}
 	}
@@ -55,7 +58,8 @@ func conditions() map[string]func(map[string]string) bool {
 }
 
 func (r randomExceptions) exception(name string) exceptioncases.Exception {
-	x := exceptioncases.Exception{Name: name, Namespace: new(oneOf(r, "shop", "shop", "shop", "shop", "shop", "shop", "bank", "")), Created: new(-r.IntN(5))}
+	x := exceptioncases.Exception{Name: name, Created: new(-r.IntN(5))}
+	x.Namespace = new(oneOf(r, "shop", "shop", "shop", "shop", "shop", "shop", "bank", ""))
 	if r.IntN(4) > 0 {
 		x.Ends = new(r.IntN(7) - 1)
 	}
@@ -138,7 +142,8 @@ func TestRandomExceptions(t *testing.T) {
 		x := newExceptionCase(t, &c)
 		resp := evaluate(t, x.group, x.raw, x.host)
 		if got := x.decisions["p"]; got != want || by != "" && resp.AuditAnnotations[auditExceptedKey] != by {
-			t.Fatalf("the decision is %q %q, want %q %q; maximum %d, request %s %s, exceptions %+v", got, resp.AuditAnnotations[auditExceptedKey], want, by, longest, c.Operation, x.raw.Object.Raw, given)
+			t.Fatalf("the decision is %q %q, want %q %q; maximum %d, request %s %s, exceptions %+v",
+				got, resp.AuditAnnotations[auditExceptedKey], want, by, longest, c.Operation, x.raw.Object.Raw, given)
 		}
 	}
 	if counts[DecisionExcepted] < 50 || counts[DecisionDeny] < 50 {

@@ -3,7 +3,9 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,10 +13,12 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/exceptions"
 	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/test/exceptioncases"
@@ -83,8 +87,8 @@ func worldOf(c *exceptioncases.Case) *world {
 	w := *testWorld
 	objects := make([]runtime.Object, len(c.Params))
 	for i, data := range c.Params {
-		content := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": data["name"], "namespace": "shop"}}
-		content["data"] = map[string]any{"name": data["name"]}
+		content := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"name": data["name"]}}
+		content["metadata"] = map[string]any{"name": data["name"], "namespace": "shop", "labels": map[string]any{"of": "case"}}
 		objects[i] = &unstructured.Unstructured{Object: content}
 	}
 	w.params = map[admissionregistrationv1.ParamKind]paramObjects{configMaps: {scope: meta.RESTScopeNamespace, objects: objects}}
@@ -132,7 +136,8 @@ func (c *exceptionCase) checkExcepted(t *testing.T, resp *admissionv1.AdmissionR
 	t.Helper()
 	var wantWarnings []string
 	if c.DeniesPods {
-		wantWarnings = []string{"WebhookPolicy 'p' will deny the Pods that controllers create from spec.template: correct the template, or exclude the workload from the policy"}
+		wantWarnings = []string{"WebhookPolicy 'p' will deny the Pods that controllers create from spec.template: " +
+			"correct the template, or exclude the workload from the policy"}
 	}
 	if diff := cmp.Diff(wantWarnings, resp.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
@@ -167,7 +172,8 @@ func TestAuditedExceptions(t *testing.T) {
 	audited := 0
 	for i := range cases {
 		c := &cases[i]
-		if c.DiffersInAudit || c.Mutating || c.BreakGlass || c.Operation == "DELETE" || c.Subresource != "" || c.GenerateName || c.RequestName != "" {
+		if c.DiffersInAudit || c.Mutating || c.BreakGlass || c.Operation == "DELETE" || c.Subresource != "" || c.GenerateName ||
+			c.RequestName != "" {
 			continue
 		}
 		audited++
@@ -199,7 +205,8 @@ func TestAuditedExceptions(t *testing.T) {
 
 // TestPassingRequestsCostNothing shows that a request which passes does not look for exceptions.
 func TestPassingRequestsCostNothing(t *testing.T) {
-	p := policyFrom(t, "p", "exceptions: {}\nvalidations: [{name: a, expression: 'true'}, {name: b, expression: 'size(namespaceObject.metadata.name) > 0'}]")
+	p := policyFrom(t, "p", "exceptions: {}\nvalidations: [{name: a, expression: 'true'}, "+
+		"{name: b, expression: 'size(namespaceObject.metadata.name) > 0'}]")
 	group := NewGroup([]*Compiled{mustCompile(t, sharedCompiler, p)})
 	host := testWorld.host()
 	host.Exceptions = noLookUp{t}
@@ -236,13 +243,45 @@ func TestTriedExceptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	tried := func(name, mismatch string) TriedException {
-		return TriedException{Policy: "p", Validation: "has-team", Exception: exceptions.Key{Namespace: "shop", Name: name}, Mismatch: mismatch}
+		key := exceptions.Key{Namespace: "shop", Name: name}
+		return TriedException{Policy: "p", Validation: "has-team", Exception: key, Mismatch: mismatch}
 	}
 	want := []TriedException{
 		tried("a", "spec.validations does not name it"), tried("b", exceptions.ReasonExpired), tried("c", string(exceptions.OtherResource)),
-		tried("d", string(exceptions.ConditionError)+": expression 'object.spec.missing == 1' resulted in error: no such key: missing"), tried("e", ""),
+		tried("d", string(exceptions.ConditionError)+": expression 'object.spec.missing == 1' resulted in error: no such key: missing"),
+		tried("e", ""),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// BenchmarkExceptions is a request that passes, and one that is denied, with 10,000 exceptions from
+// 1,000 policies, of which ten are from the policy and for other objects of the namespace.
+func BenchmarkExceptions(b *testing.B) {
+	var entries []*exceptions.Entry
+	for i := range 10_000 {
+		x := &v1alpha1.WebhookPolicyException{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("x-%d", i)}}
+		x.Spec.PolicyName, x.Spec.Validations = fmt.Sprintf("p-%d", i%1000), []string{"has-team"}
+		x.Spec.Match = []v1alpha1.ExceptionMatch{{Resources: []string{"pods"}, Names: []string{fmt.Sprintf("pod-%d", i)}}}
+		entries = append(entries, exceptions.NewEntry(x))
+	}
+	index := exceptions.NewIndex(entries)
+	for _, permits := range []string{"", "exceptions: {}\n"} {
+		for _, expression := range []string{"object.spec.containers.all(c, c.name != '')", "object.spec.containers.all(c, c.name == '')"} {
+			p := policyFrom(b, "p-7", permits+"validations: [{name: has-team, expression: \""+expression+"\", message: m}]")
+			group := NewGroup([]*Compiled{mustCompile(b, sharedCompiler, p)})
+			raw, host := podInput(b, admission.Create).review(b), testWorld.host()
+			host.Exceptions = index
+			denied := strings.Contains(expression, "==")
+			b.Run(fmt.Sprintf("permitted=%t/denied=%t", permits != "", denied), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if resp := evaluate(b, group, raw, host); resp.Allowed == denied {
+						b.Fatal(resp.Result)
+					}
+				}
+			})
+		}
 	}
 }

@@ -81,7 +81,9 @@ func testExempt(t *testing.T, p planter) {
 	}{
 		"printed": {
 			args: []string{"deploy/web", "-n", "bank", "--policy", "labelled", "--for", "2h", "--reason", "INC-42"},
-			want: []string{"kind: WebhookPolicyException", "name: labelled-deployment-web", "- deployments", "matchLabels:", "reason: INC-42", "- '*'"},
+			want: []string{
+				"kind: WebhookPolicyException", "name: labelled-deployment-web", "- deployments", "matchLabels:", "reason: INC-42", "- '*'",
+			},
 		},
 		"longer than the maximum": {
 			args: []string{"deploy/web", "-n", "bank", "--policy", "labelled", "--for", "25h", "--reason", "INC-42"},
@@ -117,7 +119,8 @@ func testExempt(t *testing.T, p planter) {
 			}
 		})
 	}
-	alone := p.parse(t, "{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicyException, metadata: {namespace: bank, name: labelled-pod-alone}}")
+	alone := p.parse(t, "{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicyException, "+
+		"metadata: {namespace: bank, name: labelled-pod-alone}}")
 	must(t, p.resource(alone[0]).Delete(t.Context(), "labelled-pod-alone", metav1.DeleteOptions{}))
 }
 

@@ -32,7 +32,7 @@ type Case struct {
 
 	// Of the policy.
 	Changes map[string]any `json:"policy"`
-	// Params are the data of ConfigMaps.
+	// Params are the data of ConfigMaps, which have the name in the data and the label of: case.
 	Params []map[string]string `json:"params"`
 
 	// Of the request.
@@ -185,7 +185,7 @@ func (x *Exception) object() v1alpha1.Exception {
 const defaultObjects = `
 Pod:
   resource: {version: v1, resource: pods}
-  object: {apiVersion: v1, kind: Pod, metadata: {namespace: shop}, spec: {containers: [{name: web, image: a}]}}
+  object: {apiVersion: v1, kind: Pod, metadata: {namespace: shop}, spec: {containers: [{name: web, image: "a:1"}]}}
 Deployment:
   resource: {group: apps, version: v1, resource: deployments}
   object:
@@ -194,7 +194,7 @@ Deployment:
     metadata: {namespace: shop}
     spec:
       selector: {matchLabels: {app: web}}
-      template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: a}]}}
+      template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: "a:1"}]}}
 Namespace:
   resource: {version: v1, resource: namespaces}
   object: {apiVersion: v1, kind: Namespace, metadata: {}}
@@ -278,7 +278,7 @@ func (c *Case) object(r *admissionv1.AdmissionRequest, labels map[string]string,
 		return nil, fmt.Errorf("writing the object: %w", err)
 	}
 	if earlier {
-		raw = []byte(strings.Replace(string(raw), `"image":"a"`, `"image":"old"`, 1))
+		raw = []byte(strings.Replace(string(raw), `"image":"a:1"`, `"image":"a:0"`, 1))
 	}
 	return raw, nil
 }

@@ -27,9 +27,10 @@ func storeExcepted(t *testing.T, a *audited, denied bool) {
 	x := &v1alpha1.WebhookPolicyException{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x"}}
 	x.Spec.Reason = "BILL-1234"
 	x.Spec.ExpirationTime = new(metav1.NewTime(time.Date(2027, 3, 1, 0, 0, 0, 0, time.UTC)))
-	got := audit.Result{Operation: admissionv1.Update, Audited: policy.Audited{Decision: policy.DecisionExcepted, Violations: []policy.Violation{
+	got := audit.Result{Operation: admissionv1.Update, Audited: policy.Audited{Decision: policy.DecisionExcepted}}
+	got.Violations = []policy.Violation{
 		{Decision: policy.DecisionExcepted, Message: "no team", Validation: "team", Exception: exceptions.NewEntry(x)},
-	}}}
+	}
 	if denied {
 		got.Decision = policy.DecisionDeny
 		got.Violations = append(got.Violations, policy.Violation{Decision: policy.DecisionDeny, Message: "no owner", Validation: "owner"})

@@ -350,9 +350,11 @@ spec: {policyName: p, validations: [has-team], match: [{group: "", resources: [p
 		"before the end": {
 			args: []string{"--at", "2027-02-28T23:59:59Z"}, want: "excepted   excepted: p has-team by default/x", wantStatus: output.StatusOK,
 		},
-		"after the end":     {args: []string{"--at", "2027-03-01T00:00:00Z"}, want: "deny", wantStatus: output.StatusFindings},
-		"another namespace": {args: []string{"--at", "2027-02-28T23:59:59Z", "-n", "shop"}, want: "excepted: p has-team by shop/x", wantStatus: output.StatusOK},
-		"no time":           {args: []string{"--at", "tomorrow"}, wantStatus: output.StatusError},
+		"after the end": {args: []string{"--at", "2027-03-01T00:00:00Z"}, want: "deny", wantStatus: output.StatusFindings},
+		"another namespace": {
+			args: []string{"--at", "2027-02-28T23:59:59Z", "-n", "shop"}, want: "excepted: p has-team by shop/x", wantStatus: output.StatusOK,
+		},
+		"no time": {args: []string{"--at", "tomorrow"}, wantStatus: output.StatusError},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, errOut, err := run(t, text, append(tt.args, "-f", "-")...)

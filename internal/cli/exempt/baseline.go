@@ -64,9 +64,10 @@ func (b *baseline) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	missing, err := violations.Scan(ctx, b.Options, b.Flags, b.policy, func(r audit.Resource, u *unstructured.Unstructured, got audit.Result) error {
+	found := func(r audit.Resource, u *unstructured.Unstructured, got audit.Result) error {
 		return b.add(ctx, target{Unstructured: u, resource: r.GroupResource()}, got)
-	})
+	}
+	missing, err := violations.Scan(ctx, b.Options, b.Flags, b.policy, found)
 	switch {
 	case err != nil:
 		return err

@@ -20,7 +20,8 @@ const (
 
 // TestManifest shows the exceptions for objects of several kinds.
 func TestManifest(t *testing.T) {
-	const head = "apiVersion: admission.ostiary.dev/v1alpha1\nkind: WebhookPolicyException\nmetadata:\n  name: p-%s\n  namespace: shop\nspec:\n  match:\n"
+	const head = "apiVersion: admission.ostiary.dev/v1alpha1\nkind: WebhookPolicyException\n" +
+		"metadata:\n  name: p-%s\n  namespace: shop\nspec:\n  match:\n"
 	const tail = "  policyName: p\n  reason: r\n  validations:\n  - has-team\n"
 	named := func(group, resource string) string {
 		return "  - group: " + group + "\n    names:\n    - web\n    resources:\n    - " + resource + "\n"
@@ -41,8 +42,9 @@ func TestManifest(t *testing.T) {
 			want: strings.Replace(head, "%s", "deployment-web", 1) + pods + tail,
 		},
 		"a CronJob": {
-			object: "{kind: CronJob, metadata: {name: web, namespace: shop}, spec: {jobTemplate: {spec: {template: {metadata: {labels: {app: web}}}}}}}",
-			group:  "batch", resource: "cronjobs", policy: onAll,
+			object: "{kind: CronJob, metadata: {name: web, namespace: shop}, " +
+				"spec: {jobTemplate: {spec: {template: {metadata: {labels: {app: web}}}}}}}",
+			group: "batch", resource: "cronjobs", policy: onAll,
 			want: strings.Replace(head, "%s", "cronjob-web", 1) + named("batch", "cronjobs") + pods + tail,
 		},
 		"a Pod": {
@@ -56,7 +58,8 @@ func TestManifest(t *testing.T) {
 		},
 		"a Namespace": {
 			object: "{kind: Namespace, metadata: {name: web}}", resource: "namespaces", policy: onAll,
-			want: "apiVersion: admission.ostiary.dev/v1alpha1\nkind: ClusterWebhookPolicyException\nmetadata:\n  name: p-namespace-web\nspec:\n  match:\n" +
+			want: "apiVersion: admission.ostiary.dev/v1alpha1\nkind: ClusterWebhookPolicyException\n" +
+				"metadata:\n  name: p-namespace-web\nspec:\n  match:\n" +
 				named(`""`, "namespaces") + tail,
 		},
 	}

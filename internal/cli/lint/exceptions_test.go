@@ -26,22 +26,71 @@ func TestExceptions(t *testing.T) {
 		exception, policy string
 		want              []string
 	}{
-		"right":                   {exception: head + good},
-		"unknown policy":          {exception: change("policyName: p", "policyName: q"), want: []string{`warning spec.policyName 5: exception "x": the policy "q" does not exist`}},
-		"no spec.exceptions":      {exception: head + good, policy: strings.Replace(on, "  exceptions: {maxDurationSeconds: 86400}\n", "", 1), want: []string{`warning spec.policyName 5: exception "x": the policy "p" has no exceptions`}},
-		"unknown validation":      {exception: change("[has-team]", "[team]"), want: []string{`warning spec.validations 6: exception "x": the policy "p" has no validation "team"`}},
-		"one unknown validation":  {exception: change("[has-team]", "[has-team, team]"), want: []string{`warning spec.validations 6: exception "x": the policy "p" has no validation "team"`}},
-		"never matched":           {exception: change("[pods]", "[pods, services, pods/exec]"), want: []string{`warning spec.match[0].resources[1] 7: exception "x": the rules of the policy "p" never match "services"`, `warning spec.match[0].resources[2] 7: exception "x": the rules of the policy "p" never match "pods/exec"`}},
-		"ended":                   {exception: change("2027-03-02", "2027-03-01"), want: []string{`warning spec.expirationTime 9: exception "x": the exception ended at 2027-03-01T00:00:00Z`}},
-		"too long":                {exception: change("2027-03-02", "2027-03-03"), want: []string{`warning spec.expirationTime 9: exception "x": the exception lasts longer`}},
-		"no end":                  {exception: change("  expirationTime: '2027-03-02T00:00:00Z'\n", ""), want: []string{`warning spec.expirationTime 4: exception "x": the policy "p" needs an end`}},
-		"condition with request":  {exception: head + good + "  condition: request.name == 'a'\n", want: []string{`error spec.condition 10: exception "x": the expression is not valid`}},
-		"no reason":               {exception: change("  reason: r\n", ""), want: []string{`error spec.reason 4: exception "x": Required value`}},
-		"two wildcards":           {exception: change("resources: [pods]", "resources: [pods], names: ['*a*']"), want: []string{`error spec.match[0].names[0] 7: exception "x": Invalid value`}},
-		"unknown field":           {exception: head + good + "  until: now\n", want: []string{"error  10: spec.until: WebhookPolicyException has no such field"}},
-		"template of a workload":  {exception: change("{group: '', resources: [pods]}", "{group: apps, resources: [deployments]}"), policy: on + "  podTemplates: {}\n"},
-		"workload, no templates":  {exception: change("{group: '', resources: [pods]}", "{group: apps, resources: [deployments]}"), want: []string{`warning spec.match[0].resources[0] 7: exception "x": the rules of the policy "p" never match "deployments" of the API group "apps"`}},
-		"an exception of a later": {exception: strings.Replace(head, "v1alpha1", "v2", 1) + good, want: []string{"error  2: kind: admission.ostiary.dev has no kind WebhookPolicyException in version v2"}},
+		"right": {exception: head + good},
+		"unknown policy": {
+			exception: change("policyName: p", "policyName: q"),
+			want:      []string{`warning spec.policyName 5: exception "x": the policy "q" does not exist`},
+		},
+		"no spec.exceptions": {
+			exception: head + good,
+			policy:    strings.Replace(on, "  exceptions: {maxDurationSeconds: 86400}\n", "", 1),
+			want:      []string{`warning spec.policyName 5: exception "x": the policy "p" has no exceptions`},
+		},
+		"unknown validation": {
+			exception: change("[has-team]", "[team]"),
+			want:      []string{`warning spec.validations 6: exception "x": the policy "p" has no validation "team"`},
+		},
+		"one unknown validation": {
+			exception: change("[has-team]", "[has-team, team]"),
+			want:      []string{`warning spec.validations 6: exception "x": the policy "p" has no validation "team"`},
+		},
+		"never matched": {
+			exception: change("[pods]", "[pods, services, pods/exec]"),
+			want: []string{
+				`warning spec.match[0].resources[1] 7: exception "x": the rules of the policy "p" never match "services"`,
+				`warning spec.match[0].resources[2] 7: exception "x": the rules of the policy "p" never match "pods/exec"`,
+			},
+		},
+		"ended": {
+			exception: change("2027-03-02", "2027-03-01"),
+			want:      []string{`warning spec.expirationTime 9: exception "x": the exception ended at 2027-03-01T00:00:00Z`},
+		},
+		"too long": {
+			exception: change("2027-03-02", "2027-03-03"),
+			want:      []string{`warning spec.expirationTime 9: exception "x": the exception lasts longer`},
+		},
+		"no end": {
+			exception: change("  expirationTime: '2027-03-02T00:00:00Z'\n", ""),
+			want:      []string{`warning spec.expirationTime 4: exception "x": the policy "p" needs an end`},
+		},
+		"condition with request": {
+			exception: head + good + "  condition: request.name == 'a'\n",
+			want:      []string{`error spec.condition 10: exception "x": the expression is not valid`},
+		},
+		"no reason": {
+			exception: change("  reason: r\n", ""),
+			want:      []string{`error spec.reason 4: exception "x": Required value`},
+		},
+		"two wildcards": {
+			exception: change("resources: [pods]", "resources: [pods], names: ['*a*']"),
+			want:      []string{`error spec.match[0].names[0] 7: exception "x": Invalid value`},
+		},
+		"unknown field": {
+			exception: head + good + "  until: now\n",
+			want:      []string{"error  10: spec.until: WebhookPolicyException has no such field"},
+		},
+		"template of a workload": {
+			exception: change("{group: '', resources: [pods]}", "{group: apps, resources: [deployments]}"),
+			policy:    on + "  podTemplates: {}\n",
+		},
+		"workload, no templates": {
+			exception: change("{group: '', resources: [pods]}", "{group: apps, resources: [deployments]}"),
+			want:      []string{`warning spec.match[0].resources[0] 7: exception "x": the rules of the policy "p" never match "deployments"`},
+		},
+		"an exception of a later": {
+			exception: strings.Replace(head, "v1alpha1", "v2", 1) + good,
+			want:      []string{"error  2: kind: admission.ostiary.dev has no kind WebhookPolicyException in version v2"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

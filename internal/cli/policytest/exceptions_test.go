@@ -32,7 +32,9 @@ func TestExceptedCases(t *testing.T) {
 		"the time of the flag":  {args: []string{"--at", "2027-03-01T00:00:00Z"}, expect: "decision: Deny"},
 		"before, with the flag": {args: []string{"--at", "2027-02-28T23:59:59Z"}, expect: "decision: Excepted"},
 		"another Pod":           {pod: strings.Replace(pod, "name: a", "name: b", 1), at: "2027-02-28T23:59:59Z", expect: "decision: Deny"},
-		"a message":             {at: "2027-02-28T23:59:59Z", expect: "decision: Excepted, message: no team", want: "only Deny, Warn, Audit and Error have a message"},
+		"a message": {
+			at: "2027-02-28T23:59:59Z", expect: "decision: Excepted, message: no team", want: "only Deny, Warn, Audit and Error have a message",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
