@@ -88,21 +88,28 @@ func (c *Compiled) except(ctx context.Context, on *subject, v *pluginResult, hos
 	if len(candidates) == 0 {
 		return
 	}
-	// A batch and other bindings share the originals.
-	decisions, validations := slices.Clone(v.Decisions), make([]validationResult, len(v.Decisions))
-	copy(validations, v.validations)
-	for i := range decisions {
-		if !isFalse(decisions[i]) {
+	shared := v.validations
+	for i := range v.Decisions {
+		if !isFalse(v.Decisions[i]) {
 			continue
 		}
-		r := &validations[i]
-		if r.excepted = c.covering(ctx, on, candidates, r.name, c.label(i, r.name), host); r.excepted == nil {
+		name := ""
+		if i < len(shared) {
+			name = shared[i].name
+		}
+		by := c.covering(ctx, on, candidates, name, c.label(i, name), host)
+		if by == nil {
 			continue
 		}
-		decisions[i].Action, decisions[i].Evaluation = validating.ActionAdmit, validating.EvalAdmit
-		r.ratcheted, r.podsExcepted = "", on.template != "" && c.coversPods(ctx, on, candidates, r.name, host)
+		if len(v.validations) == 0 || len(shared) > 0 && &v.validations[0] == &shared[0] { // a batch and other bindings share them
+			v.Decisions, v.validations = slices.Clone(v.Decisions), make([]validationResult, len(v.Decisions))
+			copy(v.validations, shared)
+		}
+		v.Decisions[i].Action, v.Decisions[i].Evaluation = validating.ActionAdmit, validating.EvalAdmit
+		r := &v.validations[i]
+		r.excepted, r.ratcheted = by, ""
+		r.podsExcepted = on.template != "" && c.coversPods(ctx, on, candidates, name, host)
 	}
-	v.Decisions, v.validations = decisions, validations
 }
 
 // label names a decision by its validation, or by the field that made it.
@@ -141,15 +148,19 @@ func (c *Compiled) mismatch(ctx context.Context, on *subject, e *exceptions.Entr
 	if reason := e.Inactive(c.permitted, host.Now()); reason != "" {
 		return reason
 	}
-	results := on.comparison(ctx).results
-	known, ok := results[e]
+	x := on.comparison(ctx, c, host)
+	if e.Condition == "" {
+		mismatch, _ := e.Covers(&x.target) // only a condition can fail
+		return string(mismatch)
+	}
+	known, ok := x.results[e]
 	if !ok {
-		mismatch, err := e.Covers(on.exceptionObject(ctx, c, host))
+		mismatch, err := e.Covers(&x.target)
 		known = string(mismatch)
 		if err != nil {
 			known += ": " + err.Error()
 		}
-		results[e] = known
+		x.results[e] = known
 	}
 	return known
 }
@@ -157,7 +168,7 @@ func (c *Compiled) mismatch(ctx context.Context, on *subject, e *exceptions.Entr
 // coversPods reports whether an exception covers the Pods that controllers create from a
 // template, whose names are not known.
 func (c *Compiled) coversPods(ctx context.Context, on *subject, candidates []*exceptions.Entry, validation string, host Environment) bool {
-	pod := *on.exceptionObject(ctx, c, host)
+	pod := on.comparison(ctx, c, host).target
 	pod.Group, pod.Resource, pod.Name = corev1.GroupName, string(corev1.ResourcePods), ""
 	return slices.ContainsFunc(candidates, func(e *exceptions.Entry) bool {
 		if !e.Includes(validation) || e.Inactive(c.permitted, host.Now()) != "" {
@@ -166,26 +177,6 @@ func (c *Compiled) coversPods(ctx context.Context, on *subject, candidates []*ex
 		mismatch, _ := e.Covers(&pod)
 		return mismatch == ""
 	})
-}
-
-// exceptionObject returns what exceptions are compared with: the resource that the policy sees,
-// and the new object, or the one that is deleted. For a pod template, resource and name are those
-// of the workload, and the rest is the Pod, as in the expressions of the policy.
-func (on *subject) exceptionObject(ctx context.Context, c *Compiled, host Environment) *exceptions.Object {
-	resource := on.raw.Resource.Resource
-	if on.raw.SubResource != "" {
-		resource += "/" + on.raw.SubResource
-	}
-	return &exceptions.Object{
-		Group:    on.raw.Resource.Group,
-		Resource: resource,
-		Name:     on.exceptionName(ctx),
-		Labels:   on.comparison(ctx).labels,
-		Holds: func(e *exceptions.Entry) (bool, error) {
-			host.pause(ctx)
-			return on.holds(ctx, e.Program(c.conditions))
-		},
-	}
 }
 
 // exceptionName returns the name of the object. The request has none if a collection is deleted,
@@ -221,26 +212,39 @@ func nameOf(object runtime.Object) string {
 	return u.GetName()
 }
 
-// comparison keeps what is found out about an object for exceptions.
+// comparison compares an object with exceptions. It keeps what takes time to find out.
 type comparison struct {
-	object  runtime.Object // as it is now
-	results map[*exceptions.Entry]string
-	labels  func() (labels.Set, bool)
-	whole   func() (*admission.VersionedAttributes, error)
+	object   runtime.Object // as it is now
+	target   exceptions.Object
+	compiler exceptions.Compiler            // of conditions
+	results  map[*exceptions.Entry]string   // of exceptions with conditions
+	whole    *admission.VersionedAttributes // nil before the first condition
 }
 
-// comparison returns that of the object as it is now, which mutations change.
-func (on *subject) comparison(ctx context.Context) *comparison {
-	object := on.versioned.VersionedObject.Object()
-	if on.compared == nil || on.compared.object != object {
-		on.compared = &comparison{
-			object:  object,
-			results: map[*exceptions.Entry]string{},
-			labels:  sync.OnceValues(func() (labels.Set, bool) { return on.exceptionLabels(ctx) }),
-			whole:   sync.OnceValues(func() (*admission.VersionedAttributes, error) { return on.wholeObjects(ctx) }),
-		}
+// comparison returns that of the object as it is now, which mutations change. Exceptions are compared
+// with the resource that the policy sees, and with the new object, or the one that is deleted. For a
+// pod template, resource and name are those of the workload, and the rest is the Pod, as in the
+// expressions of the policy.
+func (on *subject) comparison(ctx context.Context, c *Compiled, host Environment) *comparison {
+	if x := on.compared; x == nil || x.object != on.versioned.VersionedObject.Object() {
+		on.compared = on.newComparison(ctx, host)
 	}
+	on.compared.compiler = c.conditions
 	return on.compared
+}
+
+func (on *subject) newComparison(ctx context.Context, host Environment) *comparison {
+	x := &comparison{object: on.versioned.VersionedObject.Object(), results: map[*exceptions.Entry]string{}}
+	x.target = exceptions.Object{Group: on.raw.Resource.Group, Resource: on.raw.Resource.Resource, Name: on.exceptionName(ctx)}
+	if on.raw.SubResource != "" {
+		x.target.Resource += "/" + on.raw.SubResource
+	}
+	x.target.Labels = sync.OnceValues(func() (labels.Set, bool) { return on.exceptionLabels(ctx) })
+	x.target.Holds = func(e *exceptions.Entry) (bool, error) {
+		host.pause(ctx)
+		return on.holds(ctx, x, e.Program(x.compiler))
+	}
+	return x
 }
 
 // exceptionLabels returns the labels of the new object, or of the one that is deleted.
@@ -287,17 +291,17 @@ func (on *subject) decodeAgain(ctx context.Context, raw runtime.RawExtension, pa
 }
 
 // holds evaluates a condition.
-func (on *subject) holds(ctx context.Context, condition *celengine.Program) (bool, error) {
-	if err := errors.Join(expired(ctx), on.unaffordable()); err != nil {
-		return false, err
+func (on *subject) holds(ctx context.Context, x *comparison, condition *celengine.Program) (bool, error) {
+	err := errors.Join(expired(ctx), on.unaffordable())
+	if err == nil && x.whole == nil {
+		x.whole, err = on.wholeObjects(ctx)
 	}
-	attributes, err := on.comparison(ctx).whole()
 	if err != nil {
 		return false, err
 	}
 	conditions := celengine.NewConditions([]celplugin.CompilationResult{condition.Result}, nil)
 	request, vars, budget := &admissionv1.AdmissionRequest{}, celplugin.OptionalVariableBindings{}, conditionsBudget-on.conditionsCost
-	results, left, err := conditions.ForInput(ctx, attributes, request, vars, nil, budget)
+	results, left, err := conditions.ForInput(ctx, x.whole, request, vars, nil, budget)
 	if on.conditionsCost = conditionsBudget - max(left, 0); err != nil {
 		return false, fmt.Errorf("evaluating spec.condition: %w", err)
 	}

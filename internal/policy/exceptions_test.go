@@ -3,7 +3,9 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,10 +13,12 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/exceptions"
 	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/test/exceptioncases"
@@ -249,5 +253,35 @@ func TestTriedExceptions(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// BenchmarkExceptions is a request that passes, and one that is denied, with 10,000 exceptions from
+// 1,000 policies, of which ten are from the policy and for other objects of the namespace.
+func BenchmarkExceptions(b *testing.B) {
+	var entries []*exceptions.Entry
+	for i := range 10_000 {
+		x := &v1alpha1.WebhookPolicyException{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("x-%d", i)}}
+		x.Spec.PolicyName, x.Spec.Validations = fmt.Sprintf("p-%d", i%1000), []string{"has-team"}
+		x.Spec.Match = []v1alpha1.ExceptionMatch{{Resources: []string{"pods"}, Names: []string{fmt.Sprintf("pod-%d", i)}}}
+		entries = append(entries, exceptions.NewEntry(x))
+	}
+	index := exceptions.NewIndex(entries)
+	for _, permits := range []string{"", "exceptions: {}\n"} {
+		for _, expression := range []string{"object.spec.containers.all(c, c.name != '')", "object.spec.containers.all(c, c.name == '')"} {
+			p := policyFrom(b, "p-7", permits+"validations: [{name: has-team, expression: \""+expression+"\", message: m}]")
+			group := NewGroup([]*Compiled{mustCompile(b, sharedCompiler, p)})
+			raw, host := podInput(b, admission.Create).review(b), testWorld.host()
+			host.Exceptions = index
+			denied := strings.Contains(expression, "==")
+			b.Run(fmt.Sprintf("permitted=%t/denied=%t", permits != "", denied), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if resp := evaluate(b, group, raw, host); resp.Allowed == denied {
+						b.Fatal(resp.Result)
+					}
+				}
+			})
+		}
 	}
 }

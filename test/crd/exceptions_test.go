@@ -8,7 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -224,7 +226,14 @@ func grantExceptions(t *testing.T, cp *controlplane.ControlPlane) {
 		}
 	}
 	const editorRole = "webhookpolicyexception-editor"
-	commands := [][]string{{"create", "namespace", "billing"}, {"create", "namespace", "checkout"}}
+	namespaces := kubernetes.NewForConfigOrDie(cp.Config()).CoreV1().Namespaces()
+	for _, name := range []string{"billing", "checkout"} {
+		_, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) { // as one of the examples
+			t.Fatal(err)
+		}
+	}
+	var commands [][]string
 	for _, user := range []string{exceptionOwner, exceptionAdmin, exceptionEditor} {
 		commands = append(commands, []string{"create", "clusterrolebinding", "edit-" + user, "--clusterrole=" + editorRole, "--user=" + user})
 	}

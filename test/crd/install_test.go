@@ -86,7 +86,7 @@ func testExplain(t *testing.T, cp *controlplane.ControlPlane) {
 		"whp.spec.exceptions":                     "maxDurationSeconds limits how long an exception lasts",
 		"whpe.spec":                               `"*" stands for all`,
 		"whpe.spec.match.objectSelector":          "matchLabels are labels that must all be present",
-		"cwhpe.spec.condition":                    "On DELETE, object is null.",
+		"cwhpe.spec.condition":                    "The exception has no effect where it is false or fails.",
 	} {
 		t.Run(path, func(t *testing.T) {
 			// The API server publishes the schema a moment after it serves the kind.

@@ -55,10 +55,14 @@ func testSamples(t *testing.T, cp *controlplane.ControlPlane, client dynamic.Int
 // testDocuments has the API server accept every block of YAML in the documents,
 // which are complete objects.
 func testDocuments(t *testing.T, cp *controlplane.ControlPlane, client dynamic.Interface) {
-	if _, stderr, err := kubectl(t, cp, "create", "namespace", "shop"); err != nil { // that of the examples
-		t.Fatalf("creating a namespace: %v\n%s", err, stderr)
+	for _, namespace := range []string{"shop", "billing"} { // those of the examples
+		if _, stderr, err := kubectl(t, cp, "create", "namespace", namespace); err != nil {
+			t.Fatalf("creating a namespace: %v\n%s", err, stderr)
+		}
 	}
-	withoutPolicy := map[string]bool{"docs/policies/library.md": true, "docs/policies/status.md": true}
+	withoutPolicy := map[string]bool{
+		"docs/policies/library.md": true, "docs/policies/status.md": true, "docs/policies/exception-status.md": true,
+	}
 	found := map[string]int{}
 	for _, file := range documents(t) {
 		text, err := os.ReadFile(filepath.Join(root, file))
@@ -153,7 +157,7 @@ func nativeObjects(t *testing.T, policy *unstructured.Unstructured) map[string][
 	t.Helper()
 	validating := []string{"validations", "auditAnnotations"}
 	mutating := []string{"mutations", "reinvocationPolicy"}
-	own := []string{"bindings", "timeoutSeconds", "order", "breakGlass", "allowCriticalResources", "podTemplates", "ratchet", "audit"}
+	own := []string{"bindings", "timeoutSeconds", "order", "breakGlass", "allowCriticalResources", "podTemplates", "ratchet", "audit", "exceptions"}
 	has := func(field string) bool {
 		_, found, _ := unstructured.NestedFieldNoCopy(policy.Object, "spec", field)
 		return found
