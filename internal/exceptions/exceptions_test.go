@@ -17,7 +17,7 @@ import (
 	"github.com/ostiary/ostiary/internal/exceptions"
 )
 
-var noon = time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // a constant
+var noon = time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // exception returns an exception from one validation of a policy for Deployments.
 func exception(namespace, name string, change ...func(*v1alpha1.WebhookPolicyExceptionSpec)) *v1alpha1.WebhookPolicyException {
@@ -276,7 +276,8 @@ func TestConditionIsShared(t *testing.T) {
 	set := func(s *v1alpha1.WebhookPolicyExceptionSpec) { s.Condition = "object.spec.replicas < 3" }
 	a, b := exceptions.NewEntry(exception("shop", "a", set)), exceptions.NewEntry(exception("shop", "b", set))
 	c := celengine.NewCompiler(celengine.LatestEngine)
-	if a.Program(c) != a.Program(c) || a.Program(c) != b.Program(c) {
+	first := a.Program(c)
+	if a.Program(c) != first || b.Program(c) != first {
 		t.Error("the condition was compiled again")
 	}
 	if other := celengine.NewCompiler(celengine.OldestEngine); a.Program(other) == b.Program(c) {

@@ -49,7 +49,7 @@ func NewIndex(all []*Entry) *Index {
 		}
 		(*shard)[e.place()] = append((*shard)[e.place()], e)
 	}
-	for _, shard := range x.shards {
+	for _, shard := range &x.shards {
 		for _, list := range shard {
 			slices.SortFunc(list, byCreation)
 		}
@@ -129,7 +129,7 @@ func (x *Index) Versions(now time.Time) map[string]uint64 {
 	if x == nil {
 		return out
 	}
-	for _, shard := range x.shards {
+	for _, shard := range &x.shards {
 		for p := range shard {
 			for _, e := range x.For(p.policy, p.namespace) {
 				if !e.ends || now.Before(e.Expires) {

@@ -131,7 +131,7 @@ func (c *covered) addEntry(m v1alpha1.ExceptionMatch) {
 // object. Labels select what it creates, whose names change.
 func (b *baseline) workload(ctx context.Context, t target) (target, error) {
 	out := t
-	for owner, at := metav1.GetControllerOf(t), t; owner != nil; owner = metav1.GetControllerOf(at) {
+	for owner := metav1.GetControllerOf(t); owner != nil; owner = metav1.GetControllerOf(out) {
 		gv, err := schema.ParseGroupVersion(owner.APIVersion)
 		if err != nil {
 			return out, nil //nolint:nilerr // such an owner does not exist
@@ -147,7 +147,7 @@ func (b *baseline) workload(ctx context.Context, t target) (target, error) {
 		if found.GetUID() != owner.UID || len(found.templateLabels()) == 0 {
 			return out, nil
 		}
-		at, out = *found, *found
+		out = *found
 	}
 	return out, nil
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/cli/connect"
@@ -143,7 +142,7 @@ func (c *command) create(ctx context.Context, in *connect.Cluster, x v1alpha1.Ex
 	if err != nil {
 		return err
 	}
-	resource := schema.GroupVersionResource(v1alpha1.GroupVersion.WithResource(strings.ToLower(object.GetKind()) + "s"))
+	resource := v1alpha1.GroupVersion.WithResource(strings.ToLower(object.GetKind()) + "s")
 	if err := in.Create(ctx, resource, object); err != nil {
 		return err
 	}
