@@ -1,6 +1,7 @@
 package results
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -36,8 +37,8 @@ func storeExcepted(t *testing.T, a *audited, denied bool) {
 		got.Violations = append(got.Violations, policy.Violation{Decision: policy.DecisionDeny, Message: "no owner", Validation: "owner"})
 	}
 	for i := range a.objects {
-		if todo, ok := a.Todo(p, &a.objects[i]); ok && len(todo) > 0 {
-			a.Store(p, &a.objects[i], todo, []audit.Result{got})
+		if todo, ok := a.Todo(p, &a.objects[i]); ok {
+			a.Store(p, &a.objects[i], todo, slices.Repeat([]audit.Result{got}, len(todo)))
 		}
 	}
 	a.Finish(p, 0, a.now)
