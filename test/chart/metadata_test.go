@@ -95,14 +95,25 @@ func wantListed(t *testing.T, settings, name string) {
 func TestArtifactHub(t *testing.T) {
 	metadata := load(t).Metadata
 	var crds []struct{ Kind, Version, Name string }
-	if err := yaml.Unmarshal([]byte(metadata.Annotations["artifacthub.io/crds"]), &crds); err != nil || len(crds) != 1 {
-		t.Fatalf("definitions %v, %v", crds, err)
+	if err := yaml.Unmarshal([]byte(metadata.Annotations["artifacthub.io/crds"]), &crds); err != nil {
+		t.Fatal(err)
 	}
 	plain, _ := objects(t, namespace, "")
-	crd := plain["CustomResourceDefinition "+crds[0].Name]
-	versions, _ := field(crd, "spec", "versions").([]any)
-	if field(crd, "spec", "names", "kind") != crds[0].Kind || len(versions) != 1 || versions[0].(object)["name"] != crds[0].Version {
-		t.Errorf("the chart has no definition %v", crds[0])
+	installed := 0
+	for key := range plain {
+		if strings.HasPrefix(key, "CustomResourceDefinition ") {
+			installed++
+		}
+	}
+	if len(crds) != installed {
+		t.Errorf("%d definitions %v, and the chart installs %d", len(crds), crds, installed)
+	}
+	for _, d := range crds {
+		crd := plain["CustomResourceDefinition "+d.Name]
+		versions, _ := field(crd, "spec", "versions").([]any)
+		if field(crd, "spec", "names", "kind") != d.Kind || len(versions) != 1 || versions[0].(object)["name"] != d.Version {
+			t.Errorf("the chart has no definition %v", d)
+		}
 	}
 	var examples []object
 	if err := yaml.Unmarshal([]byte(metadata.Annotations["artifacthub.io/crdsExamples"]), &examples); err != nil || len(examples) != 1 {
