@@ -263,6 +263,12 @@ func conditions(p *v1alpha1.WebhookPolicy, o *observation, refs []v1alpha1.Webho
 			reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, c.Reason, c.Message
 		}
 	}
+	o.amendReady(&ready, &reconciling)
+	return append(out, ready, reconciling, stalled)
+}
+
+// amendReady adds what Ready says besides the other conditions.
+func (o *observation) amendReady(ready, reconciling *metav1.Condition) {
 	if o.suspended != "" && ready.Status == metav1.ConditionTrue {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, ReasonSuspended, o.suspended
 		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, ReasonSuspended, o.suspended // it ends by itself
@@ -276,7 +282,6 @@ func conditions(p *v1alpha1.WebhookPolicy, o *observation, refs []v1alpha1.Webho
 			ready.Reason = ReasonConflict
 		}
 	}
-	return append(out, ready, reconciling, stalled)
 }
 
 // rejectedMessage contains the API server's message, and the enforced generation.

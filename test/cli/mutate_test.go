@@ -93,7 +93,7 @@ f:spec: {f:ports: {'k:{"port":53,"protocol":"UDP"}': {.: {}, f:appProtocol: {}, 
 		must(t, yaml.Unmarshal([]byte(wantOwned[u.GetName()]), &want))
 		for _, f := range stored.GetManagedFields() {
 			if f.Manager == "policies" {
-				must(t, json.Unmarshal(f.FieldsV1.Raw, &got))
+				must(t, json.Unmarshal(f.FieldsV1.GetRawBytes(), &got))
 			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

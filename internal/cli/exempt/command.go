@@ -40,8 +40,8 @@ func NewCommand(o *output.Options) *cobra.Command {
 			"template. The exception is printed, for Git; with --apply it is created in the cluster, which needs the verb use on " +
 			"webhookpolicies/exceptions with the name of the policy.",
 		Example: "  kubectl ostiary exempt pod/web-0 -n shop --policy require-team-label --for 2h --reason INC-42",
-		Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return run.exempt(c.Context(), args[0]) },
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(c *cobra.Command, args []string) error { return run.exempt(c.Context(), args[0]) },
 	}
 	run.addFlags(c)
 	c.Flags().StringSliceVar(&run.validations, "validation", []string{v1alpha1.AllValidations},

@@ -29,7 +29,7 @@ func (c *command) print(r *result) error {
 	switch {
 	case r.skipped != nil:
 		c.setting.Skipped.Add(r.skipped)
-		return nil
+		return nil //nolint:nilerr // the rest goes on
 	case len(r.errs) > 0:
 		c.failed++
 		_, err := fmt.Fprintln(c.ErrOut, output.Printable(errors.Join(r.errs...).Error()))
