@@ -29,9 +29,9 @@ const (
 	stallTime    = 45 * time.Second
 	// settledAfter is how long all answers have to agree with a change that has its effect.
 	settledAfter = 2500 * time.Millisecond
-	// probesAtOnce are sent to each API server every probeInterval, so that each has connections to
-	// several replicas.
-	probesAtOnce  = 4
+	// probesAtOnce are sent every probeInterval, half of them through API servers and half of them to
+	// any replica that gets calls.
+	probesAtOnce  = 8
 	probeInterval = 100 * time.Millisecond
 	measuredSlots = 4
 	churnedSlots  = 6
@@ -53,6 +53,7 @@ type changedExceptions struct {
 	mu      sync.Mutex
 	objects []*excepted
 	took    map[string][]time.Duration // delays of effects, by what had changed
+	caller  *caller
 }
 
 // exceptionsChanged creates and deletes exceptions while the leader and a replica are killed, and
@@ -62,6 +63,7 @@ func exceptionsChanged(r *run) {
 	defer e.judge()
 	e.permit()
 	defer e.forbid()
+	e.caller = r.newCaller(exceptionPlace)
 	ctx, cancel := context.WithCancel(r.Context())
 	var probes sync.WaitGroup
 	probes.Go(func() { e.probe(ctx) })
@@ -148,25 +150,42 @@ func (e *changedExceptions) probe(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			for i := range apiServers * probesAtOnce {
-				group.Go(func() { e.ask(context.WithoutCancel(ctx), i%apiServers) })
+			for i := range probesAtOnce {
+				group.Go(func() { e.ask(context.WithoutCancel(ctx), i) })
 			}
 		}
 	}
 }
 
-func (e *changedExceptions) ask(ctx context.Context, server int) {
+func (e *changedExceptions) ask(ctx context.Context, n int) {
 	o := e.choose()
-	q := &request{place: exceptionPlace, server: server, verb: create, name: "bad-never-excepted"}
+	q := &request{place: exceptionPlace, server: n % apiServers, verb: create, name: "bad-never-excepted"}
 	if o != nil {
 		q.name = o.name
 	}
-	e.load.send(ctx, q)
+	if n < probesAtOnce/2 {
+		e.load.send(ctx, q)
+	} else if !e.call(ctx, q) {
+		return
+	}
 	if o != nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		o.answers = append(o.answers, q)
 	}
+}
+
+// call sends a request to a replica, and returns false if none gets calls.
+func (e *changedExceptions) call(ctx context.Context, q *request) bool {
+	called := slices.DeleteFunc(e.all(), func(m *member) bool { return !e.service.Has(m.webhook) })
+	if len(called) == 0 {
+		return false
+	}
+	q.sent = time.Now()
+	var text string
+	q.outcome, text = e.caller.call(ctx, called[rand.IntN(len(called))], q)
+	e.load.keep(q, text)
+	return true
 }
 
 // choose returns one of the objects that change, one of those whose exception was deleted a while
