@@ -43,6 +43,7 @@ func (r *run) newCaller(i int) *caller {
 
 // call asks a replica about the creation of a ConfigMap. The text is what went wrong.
 func (c *caller) call(ctx context.Context, m *member, q *request) (outcome, string) {
+	q.code = 0
 	review := reviewOf("CREATE", "", "ConfigMap", "configmaps", q.name, map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": q.name, "namespace": place(c.place)},
 	}, nil)
@@ -63,6 +64,7 @@ func (c *caller) call(ctx context.Context, m *member, q *request) (outcome, stri
 		return failed, fmt.Sprintf("calling %s: %v", m.name, err)
 	}
 	defer resp.Body.Close()
+	q.code = resp.StatusCode
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return failed, fmt.Sprintf("calling %s: %v", m.name, err)

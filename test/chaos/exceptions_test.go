@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -175,17 +176,30 @@ func (e *changedExceptions) ask(ctx context.Context, n int) {
 	}
 }
 
-// call sends a request to a replica, and returns false if none gets calls.
+// call sends a request to any replica that gets calls, and returns false if there is none. As API
+// servers do, it repeats a call that a replica answers with 503, because it is not ready.
 func (e *changedExceptions) call(ctx context.Context, q *request) bool {
-	called := slices.DeleteFunc(e.all(), func(m *member) bool { return !e.service.Has(m.webhook) })
-	if len(called) == 0 {
-		return false
+	for began := time.Now(); ; time.Sleep(probeInterval) {
+		called := e.called()
+		if len(called) == 0 {
+			return false
+		}
+		text := e.callOne(ctx, called[rand.IntN(len(called))], q)
+		if q.code != http.StatusServiceUnavailable || time.Since(began) > 5*time.Second {
+			e.load.keep(q, text)
+			return true
+		}
 	}
+}
+
+func (e *changedExceptions) called() []*member {
+	return slices.DeleteFunc(e.all(), func(m *member) bool { return !e.service.Has(m.webhook) })
+}
+
+func (e *changedExceptions) callOne(ctx context.Context, m *member, q *request) (text string) {
 	q.sent = time.Now()
-	var text string
-	q.outcome, text = e.caller.call(ctx, called[rand.IntN(len(called))], q)
-	e.load.keep(q, text)
-	return true
+	q.outcome, text = e.caller.call(ctx, m, q)
+	return text
 }
 
 // choose returns one of the objects that change, one of those whose exception was deleted a while
@@ -254,6 +268,7 @@ func (e *changedExceptions) measureOne(exception string) error {
 // settle waits until the answers about an object agree with a change, and keeps how long after it a
 // request was sent whose answer did not.
 func (e *changedExceptions) settle(o *excepted, change string, from time.Time, contrary outcome) error {
+	e.askEach(o, from)
 	for time.Since(from) < timeout && e.Context().Err() == nil {
 		behind, agreed := e.behind(o, from, contrary)
 		if time.Since(from)-behind > settledAfter && agreed >= 10 {
@@ -265,6 +280,20 @@ func (e *changedExceptions) settle(o *excepted, change string, from time.Time, c
 		pause(e.T, probeInterval)
 	}
 	return fmt.Errorf("%s has no effect everywhere %s after it was %s", o.exception, time.Since(from).Round(time.Second), change)
+}
+
+// askEach asks each replica about an object, again and again right after a change.
+func (e *changedExceptions) askEach(o *excepted, from time.Time) {
+	for time.Since(from) < settledAfter/5 {
+		for _, m := range e.called() {
+			q := &request{place: exceptionPlace, verb: create, name: o.name}
+			e.load.keep(q, e.callOne(e.Context(), m, q))
+			e.mu.Lock()
+			o.answers = append(o.answers, q)
+			e.mu.Unlock()
+		}
+		pause(e.T, probeInterval/5)
+	}
 }
 
 // behind returns how long after a time the last request was sent that got the contrary answer, and
@@ -318,11 +347,13 @@ func (e *changedExceptions) underFaults() {
 	}
 	defer group.Wait()
 	defer cancel()
+	pause(e.T, 2*settledAfter) // a replica has to have exceptions that are deleted
 	longest := map[bool]time.Duration{} // by whether every watch was stalled
 	for i := range e.size.of(2, 8) {
 		every, began := i%2 == 0, time.Now()
 		e.breakAll(every)
 		longest[every] = max(longest[every], e.longestAfterDeletion(began))
+		pause(e.T, 2*settledAfter)
 	}
 	e.note("excepted up to %s after a deletion while watches got no response, %s while open ones got none",
 		longest[true].Round(100*time.Millisecond), longest[false].Round(100*time.Millisecond))
