@@ -347,7 +347,7 @@ func (e *changedExceptions) underFaults() {
 	}
 	defer group.Wait()
 	defer cancel()
-	pause(e.T, 2*settledAfter) // a replica has to have exceptions that are deleted
+	pause(e.T, 2*settledAfter)          // a replica has to have exceptions that are deleted
 	longest := map[bool]time.Duration{} // by whether every watch was stalled
 	for i := range e.size.of(2, 8) {
 		every, began := i%2 == 0, time.Now()

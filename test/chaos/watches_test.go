@@ -26,8 +26,10 @@ func (g *gateway) releaseWatches() {
 	}
 }
 
+// watchesExceptions reports whether a request watches the exceptions of namespaces. Watches of the
+// cluster kind, which has none here, would make a replica apply no exception sooner.
 func watchesExceptions(r *http.Request) bool {
-	return strings.Contains(r.URL.Path, "webhookpolicyexceptions") && r.URL.Query().Has("watch")
+	return strings.Contains(r.URL.Path, "/webhookpolicyexceptions") && r.URL.Query().Has("watch")
 }
 
 func (g *gateway) serveWatch(proxy http.Handler, w http.ResponseWriter, r *http.Request) {
