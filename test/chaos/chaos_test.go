@@ -349,6 +349,7 @@ func (w *world) reset(t *testing.T, program string, flags []string) {
 	w.mu.Unlock()
 	for i, m := range w.all() {
 		m.gateway.unset()
+		m.gateway.releaseWatches()
 		m.gateway.relay.release()
 		w.service.Release(m.webhook)
 		m.gateway.skew.Store(0)

@@ -26,6 +26,7 @@ type gateway struct {
 	prefers atomic.Int64
 	skew    atomic.Int64
 	delay   atomic.Int64
+	stall   atomic.Pointer[watchStall]
 
 	mu   sync.Mutex
 	trap *trap
@@ -91,6 +92,10 @@ func (g *gateway) close() {
 func (g *gateway) handler(proxy http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(time.Duration(g.delay.Load()))
+		if watchesExceptions(r) {
+			g.serveWatch(proxy, w, r)
+			return
+		}
 		t := g.trapped(r)
 		if t == nil {
 			proxy.ServeHTTP(w, r)

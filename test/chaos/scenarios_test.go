@@ -16,6 +16,7 @@ func scenarios() []scenario {
 		{name: "bundles-emptied", points: "10, 30", run: bundlesEmptied},
 		{name: "policies-changed", points: "none: what API servers may keep to", run: policiesChanged},
 		{name: "policies-recreated", points: "none: what API servers may keep to", run: policiesRecreated},
+		{name: "exceptions-changed", points: "none: exceptions", flags: openMetrics, run: exceptionsChanged},
 		{name: "old-ca-restored", points: "11", run: oldCARestored},
 		{name: "clocks-wrong", points: "12", wrongClocks: true, run: clocksWrong},
 		{name: "apiservers-restarted", points: "13", run: apiServersRestarted},
