@@ -273,8 +273,8 @@ func (e *changedExceptions) settle(o *excepted, change string, from time.Time, c
 		behind, agreed := e.behind(o, from, contrary)
 		if time.Since(from)-behind > settledAfter && agreed >= 10 {
 			e.mu.Lock()
-			defer e.mu.Unlock()
 			e.took[change] = append(e.took[change], behind)
+			e.mu.Unlock()
 			return nil
 		}
 		pause(e.T, probeInterval)
