@@ -29,11 +29,11 @@ type Exceptions struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=whpe
 // +kubebuilder:printcolumn:name="Policy",type=string,JSONPath=`.spec.policyName`
-// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expirationTime`,description="When the exception ends; empty if it has no end."
-// +kubebuilder:printcolumn:name="Active",type=string,JSONPath=`.status.conditions[?(@.type=="Active")].status`,description="True if every replica applies the exception."
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expirationTime`,description="The end; empty without one."
+// +kubebuilder:printcolumn:name="Active",type=string,JSONPath=`.status.conditions[?(@.type=="Active")].status`,description="In effect."
 // +kubebuilder:printcolumn:name="Used",type=integer,JSONPath=`.status.used`,description="Requests that passed because of the exception."
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.spec.reason`
-// +kubebuilder:printcolumn:name="State",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Active")].reason`,description="Why the exception is active or not."
+// +kubebuilder:printcolumn:name="State",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Active")].reason`,description="Why."
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Active")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,priority=1,JSONPath=`.metadata.creationTimestamp`
 type WebhookPolicyException struct {
@@ -60,11 +60,11 @@ type WebhookPolicyException struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=cwhpe
 // +kubebuilder:printcolumn:name="Policy",type=string,JSONPath=`.spec.policyName`
-// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expirationTime`,description="When the exception ends; empty if it has no end."
-// +kubebuilder:printcolumn:name="Active",type=string,JSONPath=`.status.conditions[?(@.type=="Active")].status`,description="True if every replica applies the exception."
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expirationTime`,description="The end; empty without one."
+// +kubebuilder:printcolumn:name="Active",type=string,JSONPath=`.status.conditions[?(@.type=="Active")].status`,description="In effect."
 // +kubebuilder:printcolumn:name="Used",type=integer,JSONPath=`.status.used`,description="Requests that passed because of the exception."
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.spec.reason`
-// +kubebuilder:printcolumn:name="State",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Active")].reason`,description="Why the exception is active or not."
+// +kubebuilder:printcolumn:name="State",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Active")].reason`,description="Why."
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Active")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,priority=1,JSONPath=`.metadata.creationTimestamp`
 type ClusterWebhookPolicyException struct {

@@ -306,7 +306,8 @@ func (s *Scanner) plan() (resources plan, problems map[string]results.Problem, i
 			p.exclude(of.Name, of, why)
 			continue
 		}
-		p.add(target{name: of.Name, policy: of, version: versionOfTarget(compiled, s.options.Params, exceptions[of.Name], of), exempt: s.exempt, host: &s.host})
+		version := versionOfTarget(compiled, s.options.Params, exceptions[of.Name], of)
+		p.add(target{name: of.Name, policy: of, version: version, exempt: s.exempt, host: &s.host})
 	}
 	s.nativePolicies.plan(p)
 	return p.resources, p.problems, true

@@ -134,7 +134,9 @@ func TestWatcher(t *testing.T) {
 			want:      []string{"begin", "end 5", "put bad true", "begin", "end 9"},
 		},
 		"a busy API server": {
-			answers:   []string{list("5", ""), `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"ServiceUnavailable","code":503}`, ""},
+			answers: []string{
+				list("5", ""), `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"ServiceUnavailable","code":503}`, "",
+			},
 			steps:     3,
 			wantAsked: []string{"list", "watch 5", "watch 5"},
 			want:      []string{"begin", "end 5"},
@@ -156,7 +158,8 @@ func TestWatcher(t *testing.T) {
 				t.Fatal(err)
 			}
 			j := &journal{incomplete: tc.incomplete, bad: "bad"}
-			from := objects.Collection{Client: client.CoreV1().RESTClient(), Resource: schema.GroupVersionResource{Version: "v1", Resource: "things"}}
+			things := schema.GroupVersionResource{Version: "v1", Resource: "things"}
+			from := objects.Collection{Client: client.CoreV1().RESTClient(), Resource: things}
 			w := &watcher{from: from, target: j, log: logr.Discard()}
 			for range tc.steps {
 				_ = w.step(t.Context()) // what follows an error is compared

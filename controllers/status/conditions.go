@@ -108,7 +108,8 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, now me
 	var o observation
 	o, status.Webhooks = gather(p, state, in)
 	if until := p.SuspendedUntil(); now.Time.Before(until) {
-		o.suspended = "suspended: requests pass the policy until " + until.UTC().Format(time.RFC3339) + "; end this with: kubectl ostiary resume " + p.Name
+		o.suspended = fmt.Sprintf("suspended: requests pass the policy until %s; end this with: kubectl ostiary resume %s",
+			until.UTC().Format(time.RFC3339), p.Name)
 	}
 	if o.heldAtIgnore {
 		status.FailurePolicy = admissionregistrationv1.Ignore

@@ -211,7 +211,9 @@ func TestConditions(t *testing.T) {
 			},
 		},
 		"suspended": {
-			observed: observation{loaded: true, accepted: true, planned: true, registered: true, suspended: "suspended until noon", absentParams: "no params"},
+			observed: observation{
+				loaded: true, accepted: true, planned: true, registered: true, suspended: "suspended until noon", absentParams: "no params",
+			},
 			want: []string{
 				"Accepted=True Accepted: every expression compiles",
 				"Registered=True Registered: registered in ValidatingWebhookConfiguration ostiary-validate-g",

@@ -89,21 +89,24 @@ func addedPicture(order []string, lines map[string]plotter.XYs) string {
 		}
 		class := map[bool]string{true: "own", false: "other"}[name == "Ostiary"]
 		label = max(label+18, yOf(last(lines[name]).Y)+5)
-		fmt.Fprintf(&b, `  <path class="%s" d="%s"/><text class="%s" x="%.0f" y="%.1f">%s</text>`+"\n", class, path.String(), class, right+8, label, name)
+		fmt.Fprintf(&b, `  <path class="%s" d="%s"/><text class="%s" x="%.0f" y="%.1f">%s</text>`+"\n",
+			class, path.String(), class, right+8, label, name)
 	}
 	return b.String() + "</svg>\n"
 }
 
 func last(points plotter.XYs) plotter.XY { return points[len(points)-1] }
 
-const addedStart = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 480 350" width="480" height="350" role="img" aria-labelledby="title">
+const addedStart = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 480 350" width="480" height="350"
+    role="img" aria-labelledby="title">
   <title id="title">CPU that admission adds to the creation of a Pod</title>
   <style>
     svg { --back: #ffffff; --text: #1f2328; --soft: #57606a; --own: #0969da; --grid: #d8dee4 }
     @media (prefers-color-scheme: dark) { svg { --back: #1b1b1f; --text: #e6edf3; --soft: #a5adb6; --own: #58a6ff; --grid: #3a4048 } }
     text { font: 14px system-ui, sans-serif; fill: var(--text) }
     .soft { fill: var(--soft) } .mid { text-anchor: middle } .end { text-anchor: end } .name { font-weight: 600 }
-    path { fill: none; stroke-width: 2 } path.grid { stroke: var(--grid); stroke-width: 1 } path.other { stroke: var(--soft); stroke-dasharray: 6 3 }
+    path { fill: none; stroke-width: 2 } path.grid { stroke: var(--grid); stroke-width: 1 }
+    path.other { stroke: var(--soft); stroke-dasharray: 6 3 }
     path.own { stroke: var(--own); stroke-width: 3.5 } text.own { fill: var(--own); font-weight: 600 } .back { fill: var(--back) }
   </style>
   <rect class="back" width="480" height="350"/>

@@ -56,7 +56,11 @@ func TestStatus(t *testing.T) {
 			wantErrOut: "error: unknown command \"evl\" for \"kubectl ostiary\", did you mean \"eval\"?\n",
 		},
 		"help of a command": {args: []string{"help", "eval"}, want: output.StatusOK},
-		"an unknown format": {args: []string{"version", "-o", "xml"}, want: output.StatusError, wantErrOut: "error: invalid argument \"xml\" for \"-o, --output\" flag: must be one of table, json, yaml\n"},
+		"an unknown format": {
+			args:       []string{"version", "-o", "xml"},
+			want:       output.StatusError,
+			wantErrOut: "error: invalid argument \"xml\" for \"-o, --output\" flag: must be one of table, json, yaml\n",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

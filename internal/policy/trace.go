@@ -151,7 +151,10 @@ func (c *Compiled) traceResults(ctx context.Context, results []result) {
 		for j, d := range r.decisions {
 			denied := d.Action != validating.ActionAdmit
 			v := r.validation(j)
-			out.Decisions = append(out.Decisions, TracedDecision{Denied: denied, Failed: isError(d), Validation: v.name, Ratcheted: v.ratcheted != "", Excepted: v.exception(), Message: d.Message, Reason: d.Reason, Code: r.code(j)})
+			out.Decisions = append(out.Decisions, TracedDecision{
+				Denied: denied, Failed: isError(d), Validation: v.name, Ratcheted: v.ratcheted != "", Excepted: v.exception(),
+				Message: d.Message, Reason: d.Reason, Code: r.code(j),
+			})
 		}
 		for _, a := range r.annotations {
 			if a.Action == validating.AuditAnnotationActionError {

@@ -31,17 +31,24 @@ func TestTrace(t *testing.T) {
 		"an error": {
 			spec:            "validations: [{expression: 'object.nothing == 1'}]",
 			wantExpressions: []string{"spec.validations[0].expression: no such key: nothing"},
-			wantInvocations: []string{" skipped false, [{true true expression 'object.nothing == 1' resulted in error: no such key: nothing  0  false }] map[]"},
+			wantInvocations: []string{
+				" skipped false, [{true true expression 'object.nothing == 1' resulted in error: no such key: nothing  0  false }] map[]",
+			},
 		},
 		"bindings": {
 			spec:            "validations: [{expression: 'false', message: m}]\nbindings: [{name: a}, {name: b, validationActions: [Audit]}]",
 			wantExpressions: []string{"spec.validations[0].expression = false"},
-			wantInvocations: []string{"a skipped false, [{true false m Invalid 0  false }] map[]", "b skipped false, [{true false m Invalid 0  false }] map[]"},
+			wantInvocations: []string{
+				"a skipped false, [{true false m Invalid 0  false }] map[]", "b skipped false, [{true false m Invalid 0  false }] map[]",
+			},
 		},
 		"too much cost": {
 			spec:            "validations: [{expression: '" + expensive + "'}]",
 			wantExpressions: []string{"spec.validations[0].expression: operation cancelled: actual cost limit exceeded"},
-			wantInvocations: []string{" skipped false, [{true true expression '" + expensive + "' resulted in error: operation cancelled: actual cost limit exceeded  0  false }] map[]"},
+			wantInvocations: []string{
+				" skipped false, [{true true expression '" + expensive + "' resulted in error: " +
+					"operation cancelled: actual cost limit exceeded  0  false }] map[]",
+			},
 		},
 	}
 	for name, tt := range tests {

@@ -181,7 +181,8 @@ func onlyDefined() map[string][]string {
 			"mutations of DELETE",
 		},
 		"the rule is as old as the field, so no stored policy breaks it": {
-			"Deny and Warn", "exceptions of no time", "exceptions of a century", "a CA from a Secret without a key", "a CA from a key with a slash", "a CA from both",
+			"Deny and Warn", "exceptions of no time", "exceptions of a century",
+			"a CA from a Secret without a key", "a CA from a key with a slash", "a CA from both",
 			"a CA from neither", "a backend for v2", "a backend of an unknown type", "a backend with side effects",
 			"a backend without a type", "a backend without versions", "a bundle that is not PEM",
 			"a bundle with a private key", "a bundle with a private key alone", "a certificate for a url",

@@ -157,7 +157,9 @@ func nativeObjects(t *testing.T, policy *unstructured.Unstructured) map[string][
 	t.Helper()
 	validating := []string{"validations", "auditAnnotations"}
 	mutating := []string{"mutations", "reinvocationPolicy"}
-	own := []string{"bindings", "timeoutSeconds", "order", "breakGlass", "allowCriticalResources", "podTemplates", "ratchet", "audit", "exceptions"}
+	own := []string{
+		"bindings", "timeoutSeconds", "order", "breakGlass", "allowCriticalResources", "podTemplates", "ratchet", "audit", "exceptions",
+	}
 	has := func(field string) bool {
 		_, found, _ := unstructured.NestedFieldNoCopy(policy.Object, "spec", field)
 		return found

@@ -49,7 +49,8 @@ func TestSuspendedPolicy(t *testing.T) {
 	suspended := string(metav1.ConditionFalse) + " " + status.ReasonSuspended
 	await(t).Eventually(create).Should(ContainSubstring("no probes"))
 
-	if out := run("suspend", "strict", "--for", "1h"); !strings.HasPrefix(out, "strict is suspended until "+time.Now().UTC().Format("2006-01-")) {
+	want := "strict is suspended until " + time.Now().UTC().Format("2006-01-")
+	if out := run("suspend", "strict", "--for", "1h"); !strings.HasPrefix(out, want) {
 		t.Errorf("got %q", out)
 	}
 	await(t).Eventually(create).Should(BeEmpty())

@@ -41,8 +41,9 @@ func NewCommand(o *output.Options) *cobra.Command {
 		SuggestFor: []string{"evaluate", "apply"},
 		Short:      "Show what policies decide for objects",
 		Long: "Show what policies decide for objects, as if each object were created.\n\n" +
-			"Files have policies, the objects to evaluate, and what policies read: params, Namespaces with their labels, and " +
-			"CustomResourceDefinitions, and exceptions. Mutations come first, and validations get their result. The API server's defaults are not added.\n\n" +
+			"Files have policies, the objects to evaluate, and what policies read: params, Namespaces with their labels, " +
+			"CustomResourceDefinitions, and exceptions. Mutations come first, and validations get their result. " +
+			"The API server's defaults are not added.\n\n" +
 			"With --from-cluster, policies and what they read come from the cluster of the current context too. Objects and policies of files " +
 			"replace those of the cluster. Nothing is written to the cluster.\n\n" +
 			"Without a cluster, policies that ask the authorizer are not evaluated.\n\n" +

@@ -108,7 +108,8 @@ func (r *Recorder) Why(engine *offline.Engine) (out []string) {
 	}
 	for _, x := range r.tried {
 		if x.Mismatch != "" {
-			out = append(out, fmt.Sprintf("%s %s: the exception %s has no effect: %s", x.Policy, label(x.Validation, x.Template, false), x.Exception, x.Mismatch))
+			out = append(out, fmt.Sprintf("%s %s: the exception %s has no effect: %s",
+				x.Policy, label(x.Validation, x.Template, false), x.Exception, x.Mismatch))
 		}
 	}
 	return out

@@ -42,7 +42,8 @@ func NewCommand(o *output.Options) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "mutate [RESOURCE...] -f FILE... [--from-cluster]",
 		Short: "Print what mutations would change in existing objects",
-		Long: "Print what mutations would change in existing objects, as apply configurations of the changed fields, as JSON patches, or as a diff.\n\n" +
+		Long: "Print what mutations would change in existing objects, as apply configurations of the changed fields, as JSON patches, " +
+			"or as a diff.\n\n" +
 			"Objects come from files, from stdin, or from the cluster of the current context: name their resources, and limit them to " +
 			"a namespace with -n. They are read with your permissions, a page at a time. Nothing is written to the cluster.\n\n" +
 			"Each object is evaluated as an update that changes nothing. With --create it is evaluated as a creation with the same content, " +
@@ -73,7 +74,8 @@ func (c *command) run(ctx context.Context, resources []string) error {
 		return err
 	}
 	if c.setting = s; len(s.Objects) == 0 && len(resources) == 0 {
-		return s.Skipped.Instead(errors.New("there is no object to evaluate: name its file with -f, or its resource, such as deployments, with --from-cluster"))
+		return s.Skipped.Instead(errors.New("there is no object to evaluate: name its file with -f, " +
+			"or its resource, such as deployments, with --from-cluster"))
 	}
 	progress.Begin("evaluating objects", 0)
 	for i := range s.Objects {
@@ -213,7 +215,8 @@ func (c *command) summarize() error {
 		output.Count(len(c.setting.Engine.Names()), "policy", "policies"),
 		output.Count(c.changed, "object", "objects"), output.Count(c.failed, "error", "errors"))
 	if c.unasked > 0 {
-		text += fmt.Sprintf("; for %s, policies that ask the authorizer were left out: use --from-cluster", output.Count(c.unasked, "object", "objects"))
+		text += fmt.Sprintf("; for %s, policies that ask the authorizer were left out: use --from-cluster",
+			output.Count(c.unasked, "object", "objects"))
 	}
 	if c.failed > 0 {
 		return &output.FindingsError{Text: text}

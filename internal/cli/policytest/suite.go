@@ -122,7 +122,10 @@ func New(ctx context.Context, o load.Object, objects []load.Object) (*Suite, err
 // command line.
 func newSuite(ctx context.Context, o load.Object, others []load.Object, compiler func(policy.Engine) *policy.Compiler, within bounds,
 	at time.Time) (*Suite, error) {
-	s := &Suite{Source: o, bounds: within, at: at, compiler: compiler, apis: map[policy.Engine]*offline.APIs{}, engines: map[policy.Engine]*offline.Engine{}}
+	s := &Suite{
+		Source: o, bounds: within, at: at, compiler: compiler,
+		apis: map[policy.Engine]*offline.APIs{}, engines: map[policy.Engine]*offline.Engine{},
+	}
 	if o.APIVersion != v1alpha1.APIVersion || o.Kind != v1alpha1.Kind {
 		return nil, o.Errorf("kind", "%s has no kind %s in %s: write kind: %s and apiVersion: %s", offline.TestGroup, o.Kind, o.APIVersion, v1alpha1.Kind, v1alpha1.APIVersion)
 	}

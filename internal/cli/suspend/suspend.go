@@ -26,8 +26,8 @@ func NewCommand(o *output.Options) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "suspend POLICY --for DURATION",
 		Short: "Let requests pass a policy for some time",
-		Long: "Let requests pass a policy for some time. The policy then neither denies nor changes requests, and its spec stays as it is, so that " +
-			"GitOps sees no difference. The audit of stored objects goes on. The end needs no command, and resume ends it earlier.\n\n" +
+		Long: "Let requests pass a policy for some time. The policy then neither denies nor changes requests, and its spec stays as it is, " +
+			"so that GitOps sees no difference. The audit of stored objects goes on. The end needs no command, and resume ends it earlier.\n\n" +
 			"The command sets the annotation " + v1alpha1.AnnotationSuspendedUntil + ". " + permission,
 		Example: "  kubectl ostiary suspend require-team-label --for 1h",
 		Args:    onePolicy,
@@ -42,7 +42,8 @@ func NewCommand(o *output.Options) *cobra.Command {
 		if err := annotate(c.Context(), flags, args[0], until.Format(time.RFC3339)); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(o.Out, "%s is suspended until %s: requests pass it, and nothing is denied or changed by it\n", args[0], until.Format(time.RFC3339))
+		_, err := fmt.Fprintf(o.Out, "%s is suspended until %s: it neither denies nor changes requests until then\n",
+			args[0], until.Format(time.RFC3339))
 		return err
 	}
 	return c
