@@ -34,7 +34,7 @@ type command struct {
 }
 
 // counts are those of the summary.
-type counts struct{ objects, changed, failed, unasked int }
+type counts struct{ objects, changed, failed, unasked, uncalled int }
 
 // NewCommand returns the command.
 func NewCommand(o *output.Options) *cobra.Command {
@@ -151,6 +151,7 @@ type result struct {
 	namespace     string
 	errs          []error // of mutations
 	unasked       bool    // a policy that asks the authorizer is left out
+	uncalled      bool    // the backend of a policy is not called
 	skipped       error   // why the object is not evaluated
 }
 
@@ -201,6 +202,8 @@ func (r *result) addErrors(of *offline.Result) {
 		switch {
 		case o.Phase == registration.PhaseMutate && o.Decision == offline.DecisionNotEvaluated:
 			r.unasked = true
+		case o.Phase == registration.PhaseMutate && o.Decision == offline.DecisionBackend:
+			r.uncalled = true
 		case isError(*o):
 			for _, message := range o.Messages() {
 				r.errs = append(r.errs, fmt.Errorf("%s: %s: %s", r, o.Policy, message))
@@ -217,6 +220,10 @@ func (c *command) summarize() error {
 	if c.unasked > 0 {
 		text += fmt.Sprintf("; for %s, policies that ask the authorizer were left out: use --from-cluster",
 			output.Count(c.unasked, "object", "objects"))
+	}
+	if c.uncalled > 0 {
+		text += fmt.Sprintf("; for %s, policies with a backend were left out, because only API servers call it",
+			output.Count(c.uncalled, "object", "objects"))
 	}
 	if c.failed > 0 {
 		return &output.FindingsError{Text: text}

@@ -112,3 +112,28 @@ func TestManyObjects(t *testing.T) {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
 }
+
+// TestLeftOut says for how many objects a policy is not evaluated.
+func TestLeftOut(t *testing.T) {
+	const rules = "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [configmaps], operations: [UPDATE]}]}"
+	const head = "{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {" + rules + ", "
+	const object = "}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: shop}}\n"
+	for name, tt := range map[string]struct{ spec, want string }{
+		"a backend": {
+			spec: "backend: {type: Mutating, url: 'https://example.com', admissionReviewVersions: [v1], sideEffects: None}",
+			want: "; for 1 object, policies with a backend were left out, because only API servers call it\n",
+		},
+		"a check of the authorizer": {
+			spec: "mutations: [{patchType: JSONPatch, jsonPatch: {expression: " +
+				"'authorizer.group(\"\").resource(\"pods\").check(\"get\").allowed() ? [JSONPatch{op: \"remove\", path: \"/data\"}] : []'}}]",
+			want: "; for 1 object, policies that ask the authorizer were left out: use --from-cluster\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, errOut, err := run(t, head+tt.spec+object, "-f", "-")
+			if want := "1 object, 1 policy: 0 objects changed, 0 errors" + tt.want; err != nil || out != "" || errOut != want {
+				t.Errorf("got %v, %q\n%swant %s", err, out, errOut, want)
+			}
+		})
+	}
+}

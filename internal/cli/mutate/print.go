@@ -26,6 +26,9 @@ func (c *command) print(r *result) error {
 	if r.unasked {
 		c.unasked++
 	}
+	if r.uncalled {
+		c.uncalled++
+	}
 	switch {
 	case r.skipped != nil:
 		c.setting.Skipped.Add(r.skipped)
