@@ -150,7 +150,39 @@ func testBaseline(t *testing.T, p planter) {
 		_, _, errOut := ostiary(t, "", "baseline", "--policy", "labelled", "--for", "23h", "--reason", "r")
 		return errOut
 	}).WithTimeout(time.Minute).Should(ContainSubstring("no object violates the policy"))
+	testCircularOwners(t, p)
 	if status, out, errOut := ostiary(t, "", "violations", "--scan", "-n", "bank"); status != output.StatusOK {
 		t.Errorf("violations after the baseline: status %d\n%s%s", status, out, errOut)
+	}
+}
+
+// testCircularOwners: owner references that form a circle do not keep the command from its end.
+func testCircularOwners(t *testing.T, p planter) {
+	t.Helper()
+	const deployment = "{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: bank, name: NAME}, spec: {selector: {matchLabels: " +
+		"{app: ring}}, template: {metadata: {labels: {app: ring}}, spec: {containers: [{name: a, image: a}]}}}}"
+	ring := p.parse(t, strings.Replace(deployment, "NAME", "a", 1)+"\n---\n"+strings.Replace(deployment, "NAME", "b", 1))
+	p.plant(t, ring)
+	for i, u := range ring {
+		have, err := p.resource(u).Get(t.Context(), u.GetName(), metav1.GetOptions{})
+		must(t, err)
+		ring[i] = have
+	}
+	for i, u := range ring {
+		owner := ring[1-i]
+		u.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(owner, owner.GroupVersionKind())})
+		_, err := p.resource(u).Update(t.Context(), u, metav1.UpdateOptions{})
+		must(t, err)
+	}
+	pod := p.parse(t, "{apiVersion: v1, kind: Pod, metadata: {namespace: bank, name: in-ring}, spec: {containers: [{name: a, image: a}]}}")
+	pod[0].SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(ring[0], ring[0].GroupVersionKind())})
+	p.plant(t, pod)
+	ring = append(ring, pod...)
+	status, out, errOut := ostiary(t, "", "baseline", "--policy", "labelled", "--for", "23h", "--reason", "r")
+	if status != output.StatusOK || !strings.Contains(out, "name: labelled-deployment-") {
+		t.Errorf("status %d\n%s%s", status, out, errOut)
+	}
+	for _, u := range ring {
+		must(t, p.resource(u).Delete(t.Context(), u.GetName(), metav1.DeleteOptions{}))
 	}
 }

@@ -127,11 +127,19 @@ func (c *covered) addEntry(m v1alpha1.ExceptionMatch) {
 	}
 }
 
+// maxControllers is the number of controllers above an object that are read, such as a ReplicaSet and
+// its Deployment. Clients can write any owner reference.
+const maxControllers = 5
+
 // workload returns the last controller of an object that has a pod template with labels, or the
 // object. Labels select what it creates, whose names change.
 func (b *baseline) workload(ctx context.Context, t target) (target, error) {
 	out := t
-	for owner := metav1.GetControllerOf(t); owner != nil; owner = metav1.GetControllerOf(out) {
+	for range maxControllers { // owner references can form a circle
+		owner := metav1.GetControllerOf(out)
+		if owner == nil {
+			break
+		}
 		gv, err := schema.ParseGroupVersion(owner.APIVersion)
 		if err != nil {
 			return out, nil //nolint:nilerr // such an owner does not exist
