@@ -53,6 +53,12 @@ type AuditStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Excepted int64 `json:"excepted,omitempty"`
 
+	// wouldChange is the number of objects that a mutation of the policy would change. It is
+	// absent without mutations.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	WouldChange *int64 `json:"wouldChange,omitempty"`
+
 	// objects is the number of evaluated objects: those that the policy matches.
 	// +optional
 	// +kubebuilder:validation:Minimum=0

@@ -81,6 +81,15 @@ type WebhookPolicySpec struct {
 	// +kubebuilder:validation:MaxItems=100
 	Variables []admissionregistrationv1.Variable `json:"variables,omitempty"`
 
+	// lookups find stored objects by keys that they have in common with the object of the
+	// request. Expressions read each as a list, lookups.<name>, ordered by namespace and name and
+	// without the object of the request. More than 1,000 are an error. At most 10.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=10
+	Lookups []Lookup `json:"lookups,omitempty"`
+
 	// mutations change the object of the request, in order; each gets the result
 	// of the one before. They run before validations. At most 100.
 	// +optional
@@ -197,6 +206,9 @@ type WebhookPolicySpec struct {
 
 // Binding selects where a policy is enforced, with which params, and the actions
 // for requests that fail a validation.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.rollout) || !has(self.validationActions)",fieldPath=".validationActions",reason=FieldValueForbidden,message="remove validationActions: the steps of the rollout have them"
+// +kubebuilder:validation:XValidation:rule="!has(self.rollout) || !has(self.mutationAction)",fieldPath=".mutationAction",reason=FieldValueForbidden,message="remove mutationAction: the steps of the rollout have it"
 type Binding struct {
 	// name of the binding, unique in its policy. Messages, warnings and audit
 	// annotations contain it.
@@ -229,6 +241,18 @@ type Binding struct {
 	// +kubebuilder:validation:items:Enum=Deny;Warn;Audit
 	// +kubebuilder:validation:XValidation:rule="!('Deny' in self && 'Warn' in self)",reason=FieldValueInvalid,message="remove Warn: Deny already sends the message to the client"
 	ValidationActions []admissionregistrationv1.ValidationAction `json:"validationActions,omitempty"`
+
+	// mutationAction says what happens with the result of mutations: Apply it to the object, or
+	// Preview it. A preview records what would change, and leaves the object as it is. Default
+	// Apply.
+	// +optional
+	// +kubebuilder:validation:Enum=Apply;Preview
+	MutationAction MutationAction `json:"mutationAction,omitempty"`
+
+	// rollout replaces validationActions and mutationAction by steps that end by time and by the
+	// number of violations.
+	// +optional
+	Rollout *Rollout `json:"rollout,omitempty"`
 }
 
 // WebhookPolicyStatus is the last observed state of a policy.
@@ -276,6 +300,20 @@ type WebhookPolicyStatus struct {
 	// observedGeneration.
 	// +optional
 	Audit *AuditStatus `json:"audit,omitempty"`
+
+	// lookups are the states of the lookups.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=10
+	Lookups []LookupStatus `json:"lookups,omitempty"`
+
+	// bindings are the states of the rollouts of bindings.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	Bindings []BindingStatus `json:"bindings,omitempty"`
 }
 
 // WebhookReference names one webhook in a generated configuration.

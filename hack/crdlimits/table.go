@@ -46,7 +46,7 @@ func webhookPolicyTable() []amendment {
 		matchResources("spec.matchConstraints", "the policy"), constraintRules(),
 		matchConditions(), variables(), mutations(), auditAnnotations(),
 		matchResources("spec.bindings[].matchResources", "the binding"), bindingRules(), paramRefs(),
-		typeChecking(), {{at: "spec.plugin.config", maxProperties: maxPluginConfig}},
+		rollouts(), typeChecking(), {{at: "spec.plugin.config", maxProperties: maxPluginConfig}},
 	} {
 		table = append(table, part...)
 	}
