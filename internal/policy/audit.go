@@ -49,7 +49,7 @@ type auditedGroup struct {
 // NewAuditor returns an auditor for the policy that c was compiled from.
 func NewAuditor(p *v1alpha1.WebhookPolicy, c *Compiled) *Auditor {
 	alone := []*Compiled{c}
-	objects := &Group{policies: alone, index: index{any: objectTargets(newBatches(alone))}}
+	objects := &Group{policies: alone, index: index{any: objectCandidates(alone)}}
 	a := &Auditor{policy: c, groups: []auditedGroup{{Group: objects, selectors: c.selectors}}}
 	if c.templates != nil {
 		a.groups = append(a.groups, auditedGroup{

@@ -224,7 +224,7 @@ func TestBatchStaysWithinLimits(t *testing.T) {
 			if err := r.prepare(t.Context(), inputs{object: unstructuredjson.Everything()}, Environment{}); err != nil {
 				t.Fatal(err)
 			}
-			all := group.index.candidates("pods")
+			all := group.index.candidates("pods").targets
 			for _, e := range all[0].evaluations(t.Context(), &r.whole, Environment{Now: time.Now}) {
 				if e.outcome != tc.want {
 					t.Errorf("outcome %d, want %d", e.outcome, tc.want)

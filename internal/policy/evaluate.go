@@ -110,15 +110,13 @@ func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, 
 // match returns the targets that match a request, without subjects, and what is read for them.
 func (g *Group) match(r *request, host Environment) ([]matchedTarget, inputs) {
 	var matched []matchedTarget
-	var reads inputs
-	candidates := g.index.candidates(r.raw.Resource.Resource)
-	for i := range candidates {
-		if t := &candidates[i]; t.matches(r, host) {
+	all := g.index.candidates(r.raw.Resource.Resource)
+	for i := range all.targets {
+		if t := &all.targets[i]; t.matches(r, host) {
 			matched = append(matched, matchedTarget{target: t})
-			reads = reads.with(t.readsFor(r.raw.Operation))
 		}
 	}
-	return matched, reads
+	return matched, all.readsOf(matched, r.raw.Operation)
 }
 
 // evaluationsOf returns the evaluations of all policies of targets, by name.

@@ -4,9 +4,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
+
+	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// Group holds the policies of one webhook. It is immutable.
+// Group holds the policies of one webhook. It is immutable for its callers.
 type Group struct {
 	policies  []*Compiled
 	index     index
@@ -52,8 +55,8 @@ func (g *Group) Names() []string {
 
 // index finds the targets of a resource, so that a call does not examine the others.
 type index struct {
-	byResource map[string][]target // by resource name
-	any        []target            // with wildcards, for resources that no policy names
+	byResource map[string]*candidates // by resource name
+	any        *candidates            // with wildcards, for resources that no policy names
 }
 
 func newIndex(policies []*Compiled) index {
@@ -69,11 +72,16 @@ func newIndex(policies []*Compiled) index {
 			byResource[name] = append(byResource[name], p)
 		}
 	}
-	x := index{byResource: make(map[string][]target, len(byResource)), any: objectTargets(newBatches(wildcards))}
+	x := index{byResource: make(map[string]*candidates, len(byResource)), any: objectCandidates(wildcards)}
 	for name, exact := range byResource {
-		x.byResource[name] = objectTargets(newBatches(merge(exact, wildcards)))
+		x.byResource[name] = objectCandidates(merge(exact, wildcards))
 	}
 	return x
+}
+
+// objectCandidates returns the targets of the objects of policies, sorted by name.
+func objectCandidates(policies []*Compiled) *candidates {
+	return &candidates{targets: objectTargets(newBatches(policies))}
 }
 
 // newTemplateIndex returns the targets of the pod templates of policies, sorted by name.
@@ -84,7 +92,7 @@ func newTemplateIndex(policies []*Compiled) index {
 			byKey[p.templates.key] = append(byKey[p.templates.key], p)
 		}
 	}
-	x := index{byResource: map[string][]target{}}
+	x := index{byResource: map[string]*candidates{}, any: &candidates{}}
 	var all []*batch
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		for _, b := range divideByRules(byKey[key]) { // equal keys contain equal rules: there is one
@@ -96,7 +104,11 @@ func newTemplateIndex(policies []*Compiled) index {
 					path:      strings.Split(k.TemplatePath, "."),
 					templates: common,
 				}
-				x.byResource[k.Resource] = append(x.byResource[k.Resource], target{batch: b, template: at})
+				if x.byResource[k.Resource] == nil {
+					x.byResource[k.Resource] = &candidates{}
+				}
+				of := x.byResource[k.Resource]
+				of.targets = append(of.targets, target{batch: b, template: at})
 			}
 		}
 	}
@@ -105,7 +117,7 @@ func newTemplateIndex(policies []*Compiled) index {
 }
 
 // candidates returns the targets that can match a resource.
-func (x index) candidates(resource string) []target {
+func (x index) candidates(resource string) *candidates {
 	if found, ok := x.byResource[resource]; ok {
 		return found
 	}
@@ -119,3 +131,45 @@ func merge(a, b []*Compiled) []*Compiled {
 }
 
 func byName(a, b *Compiled) int { return strings.Compare(a.name, b.name) }
+
+// candidates are the targets that can match a resource. Requests often match the same ones, so
+// the union of what those read is kept from one request to the next.
+type candidates struct {
+	targets []target
+	create  atomic.Pointer[combination]
+	update  atomic.Pointer[combination]
+	other   atomic.Pointer[combination] // of DELETE and CONNECT
+}
+
+// combination has what some targets read together.
+type combination struct {
+	operation admissionv1.Operation
+	targets   []matchedTarget
+	reads     inputs
+}
+
+// readsOf returns what targets read of a request together.
+func (c *candidates) readsOf(matched []matchedTarget, operation admissionv1.Operation) inputs {
+	last := c.last(operation)
+	if known := last.Load(); known != nil && known.operation == operation && slices.EqualFunc(known.targets, matched, sameTarget) {
+		return known.reads
+	}
+	next := &combination{operation: operation, targets: slices.Clone(matched)}
+	for _, m := range matched {
+		next.reads = next.reads.with(m.readsFor(operation))
+	}
+	last.Store(next)
+	return next.reads
+}
+
+func (c *candidates) last(operation admissionv1.Operation) *atomic.Pointer[combination] {
+	switch operation {
+	case admissionv1.Create:
+		return &c.create
+	case admissionv1.Update:
+		return &c.update
+	}
+	return &c.other
+}
+
+func sameTarget(a, b matchedTarget) bool { return a.target == b.target }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -169,10 +170,47 @@ func TestIndexKeepsTheOrderOfNames(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
 	}
-	if got := len(group.index.candidates("pods")); got != 6 {
+	if got := len(group.index.candidates("pods").targets); got != 6 {
 		t.Errorf("%d candidates for pods, want 6: those for nodes alone are not looked at", got)
 	}
 	if want := []string{"a-all", "b-pods", "c-sub", "d-both", "e-all", "f-twice", "g-nodes"}; !slices.Equal(group.Names(), want) {
 		t.Errorf("Names() = %v", group.Names())
+	}
+}
+
+// TestReadsOfTargets compares what is kept of the last request with the union, in every order of
+// requests.
+func TestReadsOfTargets(t *testing.T) {
+	rules := func(operations, expression string) string {
+		return "validations: [{expression: '" + expression + "'}]\nmatchConstraints: {resourceRules: [" +
+			"{apiGroups: [''], apiVersions: [v1], operations: [" + operations + "], resources: [pods]}]}"
+	}
+	group := groupFrom(t, map[string]string{
+		"labels": rules("CREATE", "has(object.metadata.labels)"),
+		"spec":   rules("'*'", "object == null || has(object.spec.hostNetwork)"),
+		"old":    rules("UPDATE, DELETE", "has(oldObject.status)"),
+	})
+	all := group.index.candidates("pods")
+	union := func(matched []matchedTarget, operation admissionv1.Operation) (out inputs) {
+		for _, m := range matched {
+			out = out.with(m.readsFor(operation))
+		}
+		return out
+	}
+	operations := []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect}
+	for i := range 200 {
+		operation := operations[(i*7+i/3)%len(operations)]
+		var matched []matchedTarget
+		for bit := range all.targets {
+			if i>>bit&1 == 1 {
+				matched = append(matched, matchedTarget{target: &all.targets[bit]})
+			}
+		}
+		want := union(matched, operation)
+		for range 2 {
+			if got := all.readsOf(matched, operation); !reflect.DeepEqual(got, want) {
+				t.Fatalf("request %d (%s): got %+v, want %+v", i, operation, got, want)
+			}
+		}
 	}
 }
