@@ -15,7 +15,7 @@ export function startPage(root, policies) {
     if (!found) throw new Error(`hack/site/start.md: no document has ${what}, which the start page shows`)
     return found
   }
-  const figures = one(performance, /64 policies .* \| ([\d.]+ ms) with Ostiary, ([\d.]+ ms) with .* Kubernetes (1\.\d+), (\d+ ms) with that of (1\.\d+) \|/, 'the figures of 64 policies')
+  const figures = one(performance, /134 policies .* \| ([\d.]+ ms) with Ostiary, ([\d.]+ ms) with .* Kubernetes (1\.\d+), ([\d.]+ ms) with that of (1\.\d+) \(/, 'the figures of 134 policies')
   const cost = one(comparison, /\| engine \| set B \| set C \| run \|\n([^]*?)\n\n/, 'the table of costs')[1]
   const parts = {
     policy: one(readme, /```yaml[^\n]*\n[^]*?\n```/, 'the first policy')[0],
