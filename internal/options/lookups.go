@@ -18,6 +18,9 @@ type Lookups struct {
 	MaxAge time.Duration
 }
 
+// DefaultLookupMemory is the default of Lookups.Memory, in bytes.
+const DefaultLookupMemory = 64 << 20
+
 const (
 	defaultLookupEntries               = 200_000
 	minLookupEntries, maxLookupEntries = 1_000, 10_000_000

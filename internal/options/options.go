@@ -280,6 +280,12 @@ func (o *Options) ValuesReported() func(resource schema.GroupResource, subresour
 	}
 }
 
+// Sensitive returns the resources that hold credentials.
+func (o *Options) Sensitive() sensitive.Resources {
+	out, _ := sensitive.New(o.SensitiveResources...) // Validate returns the error
+	return out
+}
+
 // choice lists values in a description.
 func choice(values []string) string {
 	last := len(values) - 1

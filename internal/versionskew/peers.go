@@ -148,12 +148,11 @@ func (p Peers) MissingException(name string, loaded Vector) string {
 	return ""
 }
 
-// MissingLookup says which replica cannot use a lookup of a policy that was loaded with a version; "" if
-// all replicas can.
-func (p Peers) MissingLookup(name string, loaded Vector) string {
+// MissingLookup says which replica that has loaded the policy cannot use a lookup; "" if all can.
+func (p Peers) MissingLookup(name string) string {
 	for i := range p.peers {
-		if peer := &p.peers[i]; !peer.Loaded.Reached(loaded) || hasName(peer.Unready, name) {
-			return waitingFor(peer.Name, "cannot use it yet")
+		if hasName(p.peers[i].Unready, name) {
+			return waitingFor(p.peers[i].Name, "cannot use it yet")
 		}
 	}
 	return ""
