@@ -112,9 +112,6 @@ func CheckKeys(t *cel.Type) error {
 	if cel.ListType(cel.StringType).IsAssignableType(t) || t.IsExactType(cel.DynType) || t.IsExactType(cel.ListType(cel.DynType)) {
 		return nil
 	}
-	if t.Kind() == types.ListKind && t.Parameters()[0].Kind() == types.TypeParamKind { // []
-		return nil
-	}
 	return fmt.Errorf("must evaluate to list(string) but got %v: write one key as [key]", t)
 }
 
@@ -132,8 +129,6 @@ func checkValue(t *cel.Type) error {
 				return err
 			}
 		}
-		return nil
-	case types.TypeParamKind: // of an empty list
 		return nil
 	}
 	return fmt.Errorf("the value contains the type %v, which JSON does not have: convert it, as with string()", t)

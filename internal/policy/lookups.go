@@ -87,7 +87,7 @@ func checkReads(readers celsyntax.LookupReaders, l *v1alpha1.Lookup, at *field.P
 	if !reads {
 		return nil
 	}
-	detail := "requestKeys cannot read lookups: compute the keys from object, oldObject, request, params, and variables that read no lookup"
+	detail := "requestKeys cannot read lookups: use object, oldObject, request, params, and variables that read no lookup"
 	if by != "" {
 		detail = fmt.Sprintf("requestKeys cannot read variables.%s, because that variable reads lookups: use variables that read no lookup", by)
 	}
