@@ -37,6 +37,9 @@ const (
 	// that it matches, and no request was found that fails with an error or goes around it.
 	// It does not affect Ready.
 	ConditionRehearsed = "Rehearsed"
+	// ConditionRolledOut is true if every rollout has reached its final action. Only policies
+	// with rollouts have it, and it does not affect Ready.
+	ConditionRolledOut = "RolledOut"
 	// ConditionReady is true if the policy is enforced on every API server.
 	ConditionReady = "Ready"
 	// ConditionReconciling is present and true while Ostiary works on the policy.
@@ -111,7 +114,8 @@ func (s *WebhookPolicySpec) ParamRefs() (out []*admissionregistrationv1.ParamRef
 }
 
 // EffectiveBindings returns the bindings of the spec with their default actions.
-// If there are none, it returns one without a name that denies.
+// If there are none, it returns one without a name that denies. A binding with a rollout
+// has the actions of the first step, which are those without a status.
 func (s *WebhookPolicySpec) EffectiveBindings() []Binding {
 	deny := []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
 	if len(s.Bindings) == 0 {
@@ -119,6 +123,9 @@ func (s *WebhookPolicySpec) EffectiveBindings() []Binding {
 	}
 	out := slices.Clone(s.Bindings)
 	for i := range out {
+		if r := out[i].Rollout; r != nil && len(r.Steps) > 0 {
+			out[i].ValidationActions, out[i].MutationAction = r.Steps[0].Effective()
+		}
 		if len(out[i].ValidationActions) == 0 {
 			out[i].ValidationActions = deny
 		}

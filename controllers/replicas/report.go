@@ -19,6 +19,7 @@ const (
 	annotationUnloaded        = v1alpha1.GroupName + "/unloaded-exceptions"
 	annotationUnready         = v1alpha1.GroupName + "/unready-lookups"
 	annotationExceptionUses   = v1alpha1.GroupName + "/exception-uses"
+	annotationRolloutCounts   = v1alpha1.GroupName + "/rollout-counts"
 	annotationEpoch           = v1alpha1.GroupName + "/serving-epoch"
 	annotationFingerprint     = v1alpha1.GroupName + "/serving-fingerprint"
 	annotationBadCertificates = v1alpha1.GroupName + "/bad-certificate-alerts"

@@ -92,6 +92,7 @@ func newReporter(p process, set policySet, objects *sources.Sources, provider *c
 		Violations: set.counts.Encode,
 
 		ExceptionUses: set.exceptions.EncodeUses,
+		RolloutCounts: set.evidence.Encode,
 
 		// The replica is not ready before, and its Lease would report lookups that no request needs yet.
 		Loaded:  func() error { return errors.Join(set.store.Loaded(), objects.Lookups.Ready()) },

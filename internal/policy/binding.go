@@ -11,6 +11,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/matchresources"
+	"github.com/ostiary/ostiary/internal/rollout"
 	"github.com/ostiary/ostiary/internal/violationtext"
 )
 
@@ -23,6 +24,17 @@ type binding struct {
 	paramRef *admissionregistrationv1.ParamRef
 	match    *matchresources.Criteria
 	whole    bool // it represents the policy, in errors of the policy
+
+	mutationAction v1alpha1.MutationAction
+	inStep         bool            // of a rollout: the actions are not the final ones
+	evidence       string          // see rollout.Effect
+	staged         []stagedBinding // later effects of a rollout, in some namespaces; the first that selects applies
+}
+
+// stagedBinding is a binding with the actions that it has in some namespaces.
+type stagedBinding struct {
+	namespaces *matchresources.Criteria
+	binding
 }
 
 func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
@@ -32,7 +44,6 @@ func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
 	}
 	out := binding{
 		name:     b.Name,
-		actions:  slices.Clone(b.ValidationActions),
 		subject:  subject,
 		paramRef: b.ParamRef.DeepCopy(),
 		match:    matchresources.NewCriteria(b.MatchResources),
@@ -40,14 +51,46 @@ func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
 	if url := p.HelpURL(); url != "" {
 		out.help = " (see " + url + ")"
 	}
+	effects := rollout.Effective(&b, p.Status.Bindings)
+	last := len(effects) - 1
+	for _, e := range effects[:last] {
+		staged := stagedBinding{namespaces: matchresources.NewSelectors(e.NamespaceSelector, nil), binding: out}
+		staged.setEffect(e)
+		out.staged = append(out.staged, staged)
+	}
+	out.setEffect(effects[last])
 	return out
+}
+
+func (b *binding) setEffect(e rollout.Effect) {
+	b.actions, b.mutationAction = slices.Clone(e.ValidationActions), e.MutationAction
+	b.inStep, b.evidence = e.Step != "", e.Evidence
+}
+
+// inEffect returns the binding with the actions that it has for a subject. An error is one of the binding only if an action
+// that may apply denies: the earliest action applies otherwise.
+func (b *binding) inEffect(on *subject, host Environment) (*binding, error) {
+	hasLabels := on.raw.Namespace != "" || on.raw.Resource.Resource == "namespaces"
+	for i := range b.staged {
+		if !hasLabels {
+			break
+		}
+		s := &b.staged[i]
+		switch matches, err := on.selectedBy(s.namespaces, host); {
+		case err != nil && s.denies():
+			return b, err
+		case err == nil && matches:
+			return &s.binding, nil
+		}
+	}
+	return b, nil
 }
 
 // newWhole returns a binding that represents the policy, for errors that are not about one of
 // its bindings.
 func newWhole(p *v1alpha1.WebhookPolicy) binding {
 	b := newBinding(p, v1alpha1.Binding{})
-	b.whole = true
+	b.whole, b.actions = true, nil
 	return b
 }
 
@@ -88,6 +131,11 @@ func (c *Compiled) invocations(ctx context.Context, on *subject, host Environmen
 		if !matches {
 			continue
 		}
+		b, err = b.inEffect(on, host)
+		if err != nil {
+			out = append(out, invocation{binding: b, err: err})
+			continue
+		}
 		params, err := c.params(ctx, b, on, host)
 		if err == nil && len(params) > left {
 			err = tooManyParams(len(params), left, i)
@@ -110,7 +158,7 @@ func (b *binding) denies() bool {
 
 // denies reports whether a refusal denies the request.
 func (s *step) denies() bool {
-	if s.on.template != "" && len(s.policy.templates.actions) > 0 {
+	if s.on.template != "" && len(s.policy.templates.actions) > 0 && !s.binding.inStep {
 		return slices.Contains(s.policy.templates.actions, admissionregistrationv1.Deny)
 	}
 	return s.binding.denies()

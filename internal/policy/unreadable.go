@@ -46,6 +46,10 @@ func (c *Compiled) denyUnreadable(on *subject, host Environment) (results []resu
 		case err == nil && !matches:
 			continue
 		}
+		if b, err = b.inEffect(on, host); err != nil && on.raw.Operation != admissionv1.Delete {
+			results = append(results, result{binding: b, err: err})
+			continue
+		}
 		results = append(results, b.denyUnreadable(c, on))
 	}
 	return results
@@ -77,7 +81,7 @@ func (c *Compiled) denyingBindings() *Compiled {
 		templates:     &templates{}, // without actions of their own
 	}
 	for i, b := range c.bindings {
-		b.actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+		b.actions, b.staged = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}, nil
 		out.bindings[i] = b
 	}
 	return out
