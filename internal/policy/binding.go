@@ -18,6 +18,7 @@ import (
 type binding struct {
 	name     string
 	actions  []admissionregistrationv1.ValidationAction
+	mutation v1alpha1.MutationAction
 	subject  string // "WebhookPolicy 'p' with binding 'b'"
 	help     string // follows messages: " (see https://...)", or ""
 	paramRef *admissionregistrationv1.ParamRef
@@ -33,6 +34,7 @@ func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
 	out := binding{
 		name:     b.Name,
 		actions:  slices.Clone(b.ValidationActions),
+		mutation: b.MutationAction,
 		subject:  subject,
 		paramRef: b.ParamRef.DeepCopy(),
 		match:    matchresources.NewCriteria(b.MatchResources),
@@ -108,13 +110,20 @@ func (b *binding) denies() bool {
 	return slices.Contains(b.actions, admissionregistrationv1.Deny)
 }
 
-// denies reports whether a refusal denies the request.
-func (s *step) denies() bool {
+// actions returns the validationActions of a step: for a pod template, they can differ from
+// those of the binding.
+func (s *step) actions() []admissionregistrationv1.ValidationAction {
 	if s.on.template != "" && len(s.policy.templates.actions) > 0 {
-		return slices.Contains(s.policy.templates.actions, admissionregistrationv1.Deny)
+		return s.policy.templates.actions
 	}
-	return s.binding.denies()
+	return s.binding.actions
 }
+
+// denies reports whether a refusal denies the request.
+func (s *step) denies() bool { return slices.Contains(s.actions(), admissionregistrationv1.Deny) }
+
+// previews reports whether the result of the mutations is recorded and not applied.
+func (s *step) previews() bool { return s.binding.mutation == v1alpha1.MutationActionPreview }
 
 // MaxParams is the maximum number of params that one request reads for a policy. The cost limits of Kubernetes are per
 // param, and a user who may create params chooses their number. The evaluation of 1,000 params with a small expression takes

@@ -7,6 +7,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
+	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -67,7 +68,8 @@ func (b *binding) denyUnreadable(c *Compiled, on *subject) result {
 }
 
 // denyingBindings returns the policy with bindings that deny, whatever their actions are, for
-// subjects that cannot be read: a failed mutation denies too.
+// subjects that cannot be read: a failed mutation denies too. Those that preview mutations only
+// record it.
 func (c *Compiled) denyingBindings() *Compiled {
 	out := &Compiled{
 		name:          c.name,
@@ -78,6 +80,9 @@ func (c *Compiled) denyingBindings() *Compiled {
 	}
 	for i, b := range c.bindings {
 		b.actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+		if b.mutation == v1alpha1.MutationActionPreview {
+			b.actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
+		}
 		out.bindings[i] = b
 	}
 	return out
