@@ -108,7 +108,8 @@ func (s *WebhookPolicySpec) ParamRefs() (out []*admissionregistrationv1.ParamRef
 }
 
 // EffectiveBindings returns the bindings of the spec with their default actions.
-// If there are none, it returns one without a name that denies.
+// If there are none, it returns one without a name that denies. A binding with a rollout
+// has the actions of the first step, which are those without a status.
 func (s *WebhookPolicySpec) EffectiveBindings() []Binding {
 	deny := []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
 	if len(s.Bindings) == 0 {
@@ -116,6 +117,9 @@ func (s *WebhookPolicySpec) EffectiveBindings() []Binding {
 	}
 	out := slices.Clone(s.Bindings)
 	for i := range out {
+		if r := out[i].Rollout; r != nil && len(r.Steps) > 0 {
+			out[i].ValidationActions, out[i].MutationAction = r.Steps[0].Effective()
+		}
 		if len(out[i].ValidationActions) == 0 {
 			out[i].ValidationActions = deny
 		}

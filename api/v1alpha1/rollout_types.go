@@ -191,3 +191,16 @@ type BindingStatus struct {
 	// +kubebuilder:validation:items:MaxLength=512
 	Examples []string `json:"examples,omitempty"`
 }
+
+// Effective returns the actions of the step. Without validationActions it audits, and without a
+// mutationAction it previews.
+func (s *RolloutStep) Effective() ([]admissionregistrationv1.ValidationAction, MutationAction) {
+	validation, mutation := s.ValidationActions, s.MutationAction
+	if len(validation) == 0 {
+		validation = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
+	}
+	if mutation == "" {
+		mutation = MutationActionPreview
+	}
+	return validation, mutation
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/rollout"
 	"github.com/ostiary/ostiary/internal/validation"
 	"github.com/ostiary/ostiary/internal/versionskew"
 )
@@ -68,7 +69,7 @@ func (g *Generation) isUnderstood() bool { return len(g.Policy.UnknownFields) ==
 
 // isCompiledFrom reports whether compiling a version of the policy would give the same result.
 func (g *Generation) isCompiledFrom(p *v1alpha1.WebhookPolicy, engine policy.Engine) bool {
-	return g.isGenerationOf(p) && g.engine == engine &&
+	return g.isEffectOf(p) && g.engine == engine &&
 		g.Policy.HelpURL() == p.HelpURL() && g.Policy.SuspendedUntil().Equal(p.SuspendedUntil())
 }
 
@@ -78,6 +79,11 @@ func (g *Generation) isCompiledFrom(p *v1alpha1.WebhookPolicy, engine policy.Eng
 func (g *Generation) isGenerationOf(p *v1alpha1.WebhookPolicy) bool {
 	sameFields := len(p.UnknownFields) == 0 || slices.Equal(p.UnknownFields, g.Policy.UnknownFields)
 	return g.Policy.Generation == p.Generation && sameFields
+}
+
+// isEffectOf reports whether requests are decided as a version of the policy says, with the steps of its rollouts.
+func (g *Generation) isEffectOf(p *v1alpha1.WebhookPolicy) bool {
+	return g.isGenerationOf(p) && rollout.SameEffect(g.Policy, p)
 }
 
 // withVersion returns the generation with another version of its policy, so that the cache

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/internal/rollout"
 )
 
 // ReasonRefused means that the API server rejects the registration of the latest
@@ -123,7 +124,7 @@ func refusedInStatus(p *v1alpha1.WebhookPolicy) string {
 }
 
 // relevantEvents selects the events that loading depends on: a new generation, a new
-// help URL or end of a suspension, or a status that reports or no longer reports a refusal.
+// help URL or end of a suspension, another step of a rollout, or a status that reports or no longer reports a refusal.
 func relevantEvents() predicate.Predicate {
 	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return true },
@@ -132,7 +133,7 @@ func relevantEvents() predicate.Predicate {
 			before, ok := e.ObjectOld.(*v1alpha1.WebhookPolicy)
 			after, alsoOK := e.ObjectNew.(*v1alpha1.WebhookPolicy)
 			return ok && alsoOK && ((refusedInStatus(before) == "") != (refusedInStatus(after) == "") ||
-				before.HelpURL() != after.HelpURL() || !before.SuspendedUntil().Equal(after.SuspendedUntil()))
+				!rollout.SameEffect(after, before) || before.HelpURL() != after.HelpURL() || !before.SuspendedUntil().Equal(after.SuspendedUntil()))
 		},
 	})
 }

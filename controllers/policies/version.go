@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/rollout"
 	"github.com/ostiary/ostiary/internal/versionskew"
 )
 
@@ -45,7 +46,7 @@ func (l *Loader) Report() versionskew.Report {
 	report.Loaded = state.Versions
 	policies := l.policies()
 	for _, p := range policies {
-		if e := state.Entries[p.UID]; e == nil || !e.isGenerationOf(p) {
+		if e := state.Entries[p.UID]; e == nil || !e.isEffectOf(p) {
 			l.notLoaded.Notify()
 			return report
 		}
@@ -66,7 +67,38 @@ func (l *Loader) Current(ctx context.Context, live client.Reader) error {
 	if state == nil {
 		return errors.New("no policies have been loaded yet")
 	}
-	return state.holds(list)
+	if err := state.holds(list); err != nil {
+		return err
+	}
+	if !state.hasRollouts() {
+		return nil
+	}
+	return state.holdsSteps(list, l.policies())
+}
+
+func (s *State) hasRollouts() bool {
+	for _, e := range s.Entries {
+		if rollout.Has(&e.Policy.Spec) {
+			return true
+		}
+	}
+	return false
+}
+
+// holdsSteps returns an error if the state may lack a step of a rollout in the list: steps are in statuses, so the cache has to
+// be as new as the list.
+func (s *State) holdsSteps(list *metav1.PartialObjectMetadataList, cached []*v1alpha1.WebhookPolicy) error {
+	listed := make(map[types.UID]string, len(list.Items))
+	for i := range list.Items {
+		listed[list.Items[i].UID] = list.Items[i].ResourceVersion
+	}
+	for _, p := range cached {
+		version, ok := listed[p.UID]
+		if ok && rollout.Has(&p.Spec) && (!versionskew.Reached(p.ResourceVersion, version) || !s.Entries[p.UID].isEffectOf(p)) {
+			return fmt.Errorf("the step of a rollout of policy %s has not been loaded yet", p.Name)
+		}
+	}
+	return nil
 }
 
 // pageSize limits the memory for reading all policies: their managed fields alone take 2 KB
@@ -85,7 +117,7 @@ func liveVersions(ctx context.Context, live client.Reader) (*metav1.PartialObjec
 		for i := range page.Items {
 			p := &page.Items[i]
 			all.Items = append(all.Items, metav1.PartialObjectMetadata{
-				ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID, Generation: p.Generation},
+				ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID, Generation: p.Generation, ResourceVersion: p.ResourceVersion},
 			})
 		}
 		if all.ListMeta = page.ListMeta; all.Continue == "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/matchresources"
+	"github.com/ostiary/ostiary/internal/rollout"
 	"github.com/ostiary/ostiary/internal/violationtext"
 )
 
@@ -18,12 +19,22 @@ import (
 type binding struct {
 	name     string
 	actions  []admissionregistrationv1.ValidationAction
-	mutation v1alpha1.MutationAction
 	subject  string // "WebhookPolicy 'p' with binding 'b'"
 	help     string // follows messages: " (see https://...)", or ""
 	paramRef *admissionregistrationv1.ParamRef
 	match    *matchresources.Criteria
 	whole    bool // it represents the policy, in errors of the policy
+
+	mutationAction v1alpha1.MutationAction
+	inStep         bool            // of a rollout: the actions are not the final ones
+	evidence       string          // see rollout.Effect
+	staged         []stagedBinding // later effects of a rollout, in some namespaces; the first that selects applies
+}
+
+// stagedBinding is a binding with the actions that it has in some namespaces.
+type stagedBinding struct {
+	namespaces *matchresources.Criteria
+	binding
 }
 
 func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
@@ -33,8 +44,6 @@ func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
 	}
 	out := binding{
 		name:     b.Name,
-		actions:  slices.Clone(b.ValidationActions),
-		mutation: b.MutationAction,
 		subject:  subject,
 		paramRef: b.ParamRef.DeepCopy(),
 		match:    matchresources.NewCriteria(b.MatchResources),
@@ -42,14 +51,46 @@ func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
 	if url := p.HelpURL(); url != "" {
 		out.help = " (see " + url + ")"
 	}
+	effects := rollout.Effective(&b, p.Status.Bindings)
+	last := len(effects) - 1
+	for _, e := range effects[:last] {
+		staged := stagedBinding{namespaces: matchresources.NewSelectors(e.NamespaceSelector, nil), binding: out}
+		staged.setEffect(e)
+		out.staged = append(out.staged, staged)
+	}
+	out.setEffect(effects[last])
 	return out
+}
+
+func (b *binding) setEffect(e rollout.Effect) {
+	b.actions, b.mutationAction = slices.Clone(e.ValidationActions), e.MutationAction
+	b.inStep, b.evidence = e.Step != "", e.Evidence
+}
+
+// inEffect returns the binding with the actions that it has for a subject. An error is one of the binding only if an action
+// that may apply denies: the earliest action applies otherwise.
+func (b *binding) inEffect(on *subject, host Environment) (*binding, error) {
+	hasLabels := on.raw.Namespace != "" || on.raw.Resource.Resource == "namespaces"
+	for i := range b.staged {
+		if !hasLabels {
+			break
+		}
+		s := &b.staged[i]
+		switch matches, err := on.selectedBy(s.namespaces, host); {
+		case err != nil && s.denies():
+			return b, err
+		case err == nil && matches:
+			return &s.binding, nil
+		}
+	}
+	return b, nil
 }
 
 // newWhole returns a binding that represents the policy, for errors that are not about one of
 // its bindings.
 func newWhole(p *v1alpha1.WebhookPolicy) binding {
 	b := newBinding(p, v1alpha1.Binding{})
-	b.whole = true
+	b.whole, b.actions = true, nil
 	return b
 }
 
@@ -90,6 +131,11 @@ func (c *Compiled) invocations(ctx context.Context, on *subject, host Environmen
 		if !matches {
 			continue
 		}
+		b, err = b.inEffect(on, host)
+		if err != nil {
+			out = append(out, invocation{binding: b, err: err})
+			continue
+		}
 		params, err := c.params(ctx, b, on, host)
 		if err == nil && len(params) > left {
 			err = tooManyParams(len(params), left, i)
@@ -110,10 +156,10 @@ func (b *binding) denies() bool {
 	return slices.Contains(b.actions, admissionregistrationv1.Deny)
 }
 
-// actions returns the validationActions of a step: for a pod template, they can differ from
-// those of the binding.
+// actions returns the validationActions of a step of an evaluation: for a pod template, they can differ
+// from the final ones of the binding.
 func (s *step) actions() []admissionregistrationv1.ValidationAction {
-	if s.on.template != "" && len(s.policy.templates.actions) > 0 {
+	if s.on.template != "" && len(s.policy.templates.actions) > 0 && !s.binding.inStep {
 		return s.policy.templates.actions
 	}
 	return s.binding.actions
@@ -123,7 +169,14 @@ func (s *step) actions() []admissionregistrationv1.ValidationAction {
 func (s *step) denies() bool { return slices.Contains(s.actions(), admissionregistrationv1.Deny) }
 
 // previews reports whether the result of the mutations is recorded and not applied.
-func (s *step) previews() bool { return s.binding.mutation == v1alpha1.MutationActionPreview }
+func (s *step) previews() bool { return s.binding.previews() }
+
+func (b *binding) previews() bool { return b.mutationAction == v1alpha1.MutationActionPreview }
+
+// previewsEverywhere reports whether the binding previews mutations in all namespaces.
+func (b *binding) previewsEverywhere() bool {
+	return b.previews() && !slices.ContainsFunc(b.staged, func(s stagedBinding) bool { return !s.previews() })
+}
 
 // MaxParams is the maximum number of params that one request reads for a policy. The cost limits of Kubernetes are per
 // param, and a user who may create params chooses their number. The evaluation of 1,000 params with a small expression takes

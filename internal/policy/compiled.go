@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 	"unique"
@@ -134,6 +135,9 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {
 	}
 	for _, b := range spec.EffectiveBindings() {
 		c.bindings = append(c.bindings, newBinding(p, b))
+	}
+	if !slices.ContainsFunc(c.bindings, func(b binding) bool { return !b.previewsEverywhere() }) {
+		c.whole.mutationAction = v1alpha1.MutationActionPreview
 	}
 	return c
 }

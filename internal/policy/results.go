@@ -162,10 +162,10 @@ func (r result) validation(index int) validationResult {
 	return validationResult{}
 }
 
-// actions returns the actions for decisions: for a pod template, they can differ from those
+// actions returns the actions for decisions: for a pod template, they can differ from the final ones
 // of the binding.
 func (r result) actions() []admissionregistrationv1.ValidationAction {
-	if r.template != "" && len(r.templateActions) > 0 {
+	if r.template != "" && len(r.templateActions) > 0 && !r.binding.inStep {
 		return r.templateActions
 	}
 	return r.binding.actions

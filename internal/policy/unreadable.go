@@ -2,12 +2,12 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
-	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -47,6 +47,10 @@ func (c *Compiled) denyUnreadable(on *subject, host Environment) (results []resu
 		case err == nil && !matches:
 			continue
 		}
+		if b, err = b.inEffect(on, host); err != nil && on.raw.Operation != admissionv1.Delete {
+			results = append(results, result{binding: b, err: err})
+			continue
+		}
 		results = append(results, b.denyUnreadable(c, on))
 	}
 	return results
@@ -79,11 +83,20 @@ func (c *Compiled) denyingBindings() *Compiled {
 		templates:     &templates{}, // without actions of their own
 	}
 	for i, b := range c.bindings {
-		b.actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
-		if b.mutation == v1alpha1.MutationActionPreview {
-			b.actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
+		b.setUnreadable()
+		b.staged = slices.Clone(b.staged)
+		for j := range b.staged {
+			b.staged[j].setUnreadable()
 		}
 		out.bindings[i] = b
 	}
 	return out
+}
+
+// setUnreadable sets the action for an object that cannot be read.
+func (b *binding) setUnreadable() {
+	b.actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+	if b.previews() {
+		b.actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
+	}
 }

@@ -39,6 +39,8 @@ type ViolationReport struct {
 	Request *admissionv1.AdmissionRequest
 	// Violations returns at least one violation.
 	Violations func() []Violation
+	// Evidence has the keys of the steps of rollouts in which the request counts; see rollout.Effect.
+	Evidence []string
 }
 
 // reports reports whether the host gets a decision as a violation.
@@ -55,9 +57,22 @@ func (h Environment) reports(d Decision) bool {
 
 // reportResults reports the results of the validating phase.
 func (c *Compiled) reportResults(on *subject, decision Decision, results []result, host Environment) {
-	host.Violated(ViolationReport{Policy: c.name, Decision: decision, Request: on.raw, Violations: func() (out []Violation) {
+	report := ViolationReport{Policy: c.name, Decision: decision, Request: on.raw, Violations: func() (out []Violation) {
 		return c.violations(on, results, host)
-	}})
+	}}
+	for i := range results {
+		if r := &results[i]; r.binding.evidence != "" && r.isViolation() && !slices.Contains(report.Evidence, r.binding.evidence) {
+			report.Evidence = append(report.Evidence, r.binding.evidence)
+		}
+	}
+	host.Violated(report)
+}
+
+// isViolation reports whether a validation is false or fails.
+func (r *result) isViolation() bool {
+	return r.err != nil || slices.ContainsFunc(r.decisions, func(d validating.PolicyDecision) bool {
+		return d.Action == validating.ActionDeny || isError(d)
+	})
 }
 
 // report reports a step of the mutating phase.

@@ -10,6 +10,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/guard"
 	"github.com/ostiary/ostiary/internal/registration/matchconditions"
+	"github.com/ostiary/ostiary/internal/rollout"
 )
 
 // Entry is the part of a plan that depends on one policy alone. It is immutable and
@@ -49,6 +50,7 @@ type membership struct {
 
 // Prepare does the part of Build that depends on one policy alone.
 func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
+	policy = rollout.InEffect(policy)
 	spec := &policy.Spec
 	if spec.Backend != nil {
 		return Entry{name: policy.Name, memberships: []membership{newExternalMembership(policy)}}
