@@ -34,6 +34,9 @@ const (
 	// that it matches, and no request was found that fails with an error or goes around it.
 	// It does not affect Ready.
 	ConditionRehearsed = "Rehearsed"
+	// ConditionRolledOut is true if every rollout has reached its final action. Only policies
+	// with rollouts have it, and it does not affect Ready.
+	ConditionRolledOut = "RolledOut"
 	// ConditionReady is true if the policy is enforced on every API server.
 	ConditionReady = "Ready"
 	// ConditionReconciling is present and true while Ostiary works on the policy.

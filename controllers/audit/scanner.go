@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/internal/objects"
 	"github.com/ostiary/ostiary/controllers/policies"
@@ -116,6 +117,8 @@ type Scanner struct {
 
 	// summaries are those of the policies by name; nil while this replica does not lead.
 	summaries atomic.Pointer[map[string]results.Summary]
+	// found is what the summaries are of; nil while this replica does not lead.
+	found atomic.Pointer[results.Snapshot]
 
 	lookedUp time.Time // of the goroutine that publishes
 
@@ -228,6 +231,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 // scan of everything: those of an earlier leader are better than incomplete ones.
 func (s *Scanner) publish(ctx context.Context, table *results.Table) {
 	defer s.summaries.Store(nil)
+	defer s.found.Store(nil)
 	w := &reporter{client: s.reports, metadata: s.reportMetadata, wait: s.budget.request, log: s.options.Log}
 	var found requests
 	var snapshot results.Snapshot
@@ -261,6 +265,7 @@ func (s *Scanner) publish(ctx context.Context, table *results.Table) {
 func (s *Scanner) summarize(snapshot results.Snapshot) {
 	summaries := snapshot.Summaries()
 	s.summaries.Store(&summaries)
+	s.found.Store(&snapshot)
 	s.metrics.set(snapshot)
 	s.listeners.Notify()
 }
@@ -273,6 +278,15 @@ func (s *Scanner) Summary(policy string) results.Summary {
 		return results.Summary{}
 	}
 	return (*known)[policy]
+}
+
+// Found returns what the last scan of a policy has found in some namespaces. Without a scan of this generation it is the zero value.
+func (s *Scanner) Found(p *v1alpha1.WebhookPolicy, selects func(namespace string) bool) results.Found {
+	snapshot := s.found.Load()
+	if snapshot == nil {
+		return results.Found{}
+	}
+	return snapshot.Found(p.Name, results.SubjectOf(p), selects)
 }
 
 // servesReports reports whether the API server has the kinds of reports. If not, it looks

@@ -98,6 +98,9 @@ func (l *Loader) policies() []*v1alpha1.WebhookPolicy {
 	return out
 }
 
+// Policies returns the policies in the cache, with their statuses. They must not be changed.
+func (l *Loader) Policies() []*v1alpha1.WebhookPolicy { return l.policies() }
+
 // Configurations lists the webhook configurations of both kinds. They belong to the cache
 // and must not be changed.
 func Configurations(ctx context.Context, reader client.Reader) ([]registration.Configuration, error) {

@@ -40,6 +40,8 @@ type Replica struct {
 	Violations string
 	// ExceptionUses has counts of uses of exceptions in the replica's own encoding; "" without any.
 	ExceptionUses string
+	// RolloutCounts has counts of violations in steps of rollouts in the replica's own encoding; "" without any.
+	RolloutCounts string
 }
 
 // Registry watches the Leases of all replicas. Every replica runs one, so that the
@@ -125,6 +127,7 @@ func (g *Registry) observe(obj any) {
 			Violations: lease.Annotations[annotationViolations],
 
 			ExceptionUses: lease.Annotations[annotationExceptionUses],
+			RolloutCounts: lease.Annotations[annotationRolloutCounts],
 		},
 		at:       g.now(),
 		duration: min(maxDuration, max(0, time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second)),

@@ -18,6 +18,7 @@ const (
 	annotationWithheld        = v1alpha1.GroupName + "/withheld-fields"
 	annotationUnloaded        = v1alpha1.GroupName + "/unloaded-exceptions"
 	annotationExceptionUses   = v1alpha1.GroupName + "/exception-uses"
+	annotationRolloutCounts   = v1alpha1.GroupName + "/rollout-counts"
 	annotationEpoch           = v1alpha1.GroupName + "/serving-epoch"
 	annotationFingerprint     = v1alpha1.GroupName + "/serving-fingerprint"
 	annotationBadCertificates = v1alpha1.GroupName + "/bad-certificate-alerts"

@@ -48,6 +48,8 @@ type Options struct {
 	Violations func() string
 	// ExceptionUses returns further content, too; nil is allowed.
 	ExceptionUses func() string
+	// RolloutCounts returns further content, too; nil is allowed.
+	RolloutCounts func() string
 	// Loaded returns an error until the policies have been loaded. The Reporter creates
 	// no Lease before that, because API servers do not call the replica yet.
 	Loaded func() error
@@ -203,12 +205,13 @@ func (r *Reporter) lease(report Report, now time.Time) *coordinationv1.LeaseAppl
 	return lease
 }
 
-// counts returns the annotations with the counts of violations and of uses of exceptions, if there
-// are any.
+// counts returns the annotations with the counts of violations, of uses of exceptions and of violations in
+// steps of rollouts, if there are any.
 func (r *Reporter) counts() map[string]string {
 	out := map[string]string{}
 	for annotation, encode := range map[string]func() string{
 		annotationViolations: r.options.Violations, annotationExceptionUses: r.options.ExceptionUses,
+		annotationRolloutCounts: r.options.RolloutCounts,
 	} {
 		if encode == nil {
 			continue

@@ -98,7 +98,7 @@ func TestStatusOfNewGeneration(t *testing.T) {
 		if step.evaluated > 0 {
 			in.audit = results.Summary{Subject: results.Subject{UID: p.UID, Generation: step.evaluated}, Status: passing}
 		}
-		p.Status = observe(p, nil, in, now)
+		p.Status = observe(p, nil, in, &stages{}, now)
 		audited, rehearsed := find(p.Status, v1alpha1.ConditionAudited), find(p.Status, v1alpha1.ConditionRehearsed)
 		if got := fmt.Sprintf("%s %s: %s", audited.Status, audited.Reason, audited.Message); got != step.wantAudited {
 			t.Errorf("%s: Audited is %q, want %q", step.name, got, step.wantAudited)

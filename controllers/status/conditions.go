@@ -12,6 +12,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/internal/rollout"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -97,10 +98,12 @@ type observation struct {
 
 // observe returns the status that a policy should have. Conditions whose status
 // stays the same keep their transition time.
-func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, now metav1.Time) v1alpha1.WebhookPolicyStatus {
+func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, next *stages, now metav1.Time) v1alpha1.WebhookPolicyStatus {
+	p, actions := next.withStages(p)
 	status := v1alpha1.WebhookPolicyStatus{
 		ObservedGeneration: p.Generation,
-		Actions:            p.Spec.Actions(),
+		Actions:            actions,
+		Bindings:           next.bindings,
 		FailurePolicy:      failurePolicy(&p.Spec),
 		TypeChecking:       in.types,
 		Audit:              auditOf(p, &in, state),
@@ -120,6 +123,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, now me
 	}
 	setCondition(&status.Conditions, auditedCondition(p, &o, in.audits, status.Audit), p.Generation, now)
 	setCondition(&status.Conditions, rehearsedCondition(p, in.rehearsed, status.Audit), p.Generation, now)
+	setCondition(&status.Conditions, rolledOutCondition(p, &o, next), p.Generation, now)
 	return status
 }
 
@@ -155,7 +159,7 @@ func observeLoaded(p *v1alpha1.WebhookPolicy, state *policies.State) (observatio
 		return observation{}, nil
 	}
 	e := state.Entries[p.UID]
-	if e == nil || e.Policy.Generation != p.Generation {
+	if e == nil || e.Policy.Generation != p.Generation || !rollout.SameEffect(e.Policy, p) {
 		return observation{}, nil
 	}
 	o := observation{

@@ -279,8 +279,8 @@ func TestConditions(t *testing.T) {
 
 func TestObserveKeepsTransitionTimes(t *testing.T) {
 	p := newPolicy()
-	p.Status = observe(p, nil, inputs{}, earlier)
-	again := observe(p, nil, inputs{}, now)
+	p.Status = observe(p, nil, inputs{}, &stages{}, earlier)
+	again := observe(p, nil, inputs{}, &stages{}, now)
 	if diff := cmp.Diff(p.Status, again); diff != "" {
 		t.Errorf("a status that did not change was changed (-before +after):\n%s", diff)
 	}
@@ -288,7 +288,7 @@ func TestObserveKeepsTransitionTimes(t *testing.T) {
 
 func TestObserveRemovesReconciling(t *testing.T) {
 	p := newPolicy()
-	p.Status = observe(p, nil, inputs{}, earlier)
+	p.Status = observe(p, nil, inputs{}, &stages{}, earlier)
 	for _, c := range conditions(p, &observation{loaded: true, accepted: true, planned: true, registered: true}, nil) {
 		setCondition(&p.Status.Conditions, c, 3, now)
 	}
@@ -326,14 +326,14 @@ func TestObserveSpec(t *testing.T) {
 	annotating := newPolicy()
 	annotating.Spec.Validations = nil
 	annotating.Spec.AuditAnnotations = []admissionregistrationv1.AuditAnnotation{{Key: "k", ValueExpression: "'v'"}}
-	if got := observe(annotating, nil, inputs{}, now); got.Actions != "Annotate" {
+	if got := observe(annotating, nil, inputs{}, &stages{}, now); got.Actions != "Annotate" {
 		t.Errorf("actions of a policy with audit annotations alone: %q, want Annotate", got.Actions)
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := newPolicy()
 			p.Spec.Bindings, p.Spec.Mutations = tc.bindings, tc.mutations
-			got := observe(p, nil, inputs{}, now)
+			got := observe(p, nil, inputs{}, &stages{}, now)
 			if diff := cmp.Diff(tc.want, got, cmpopts.IgnoreFields(v1alpha1.WebhookPolicyStatus{}, "Conditions")); diff != "" {
 				t.Errorf("status (-want +got):\n%s", diff)
 			}

@@ -46,6 +46,9 @@ type inputs struct {
 	// otherManagers describes the clients that keep changing generated configurations, by
 	// name of the configuration.
 	otherManagers map[string]string
+	// evidence of rollouts is nil if none is collected; assumeComplete is that of rollout.Facts.
+	evidence       rolloutEvidence
+	assumeComplete bool
 }
 
 // missingDependency is an object or schema that a policy needs and that is not

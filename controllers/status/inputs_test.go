@@ -260,7 +260,7 @@ func TestTypeCheckingIsReported(t *testing.T) {
 	}
 	p := newPolicy()
 	r := &Reconciler{Sources: []Source{Types(&fakeSources{found: found})}}
-	if got := observe(p, nil, r.inputs(t.Context(), p), now).TypeChecking; got != found {
+	if got := observe(p, nil, r.inputs(t.Context(), p), &stages{}, now).TypeChecking; got != found {
 		t.Errorf("typeChecking = %v", got)
 	}
 }

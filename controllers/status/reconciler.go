@@ -60,6 +60,7 @@ type Reconciler struct {
 
 	written      sync.Map // by UID: the last written status, which the cache may not show yet
 	unregistered sync.Map // by name: since when a registered policy is found not registered
+	stages       sync.Map // by name: remembered
 }
 
 // written is a status with the resource version of its policy.
@@ -119,19 +120,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !shouldReport(&p, state, in) {
 		return ctrl.Result{}, nil // each new state enqueues the policy again
 	}
-	want := observe(&p, state, in, metav1.NewTime(r.Clock.Now()))
+	next := r.nextStages(ctx, &p, &in)
+	want := observe(&p, state, in, &next, metav1.NewTime(r.Clock.Now()))
 	if wait := r.repairWait(&p, want); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if equality.Semantic.DeepEqual(p.Status, want) {
-		return r.requeue(&p, want), nil
+		r.remember(&p, &next)
+		return r.requeue(&p, want, next.requeue), nil
 	}
 	if done, err := r.write(ctx, &p, want); err != nil || !done {
 		return ctrl.Result{}, err
 	}
+	r.remember(&p, &next)
 	r.recordEvents(&p, p.Status, want, in.missing)
+	r.recordStages(&p, next.events)
 	r.recordWarnings(&p, want)
-	return r.requeue(&p, want), nil
+	return r.requeue(&p, want, next.requeue), nil
 }
 
 // repairWait returns how long to wait for a repair before the status says that the
@@ -148,12 +153,16 @@ func (r *Reconciler) repairWait(p *v1alpha1.WebhookPolicy, want v1alpha1.Webhook
 }
 
 // requeue asks for another reconcile while the status waits for replicas, because no event
-// reports that a replica has ended without releasing its Lease, and at the end of a suspension.
-func (r *Reconciler) requeue(p *v1alpha1.WebhookPolicy, s v1alpha1.WebhookPolicyStatus) ctrl.Result {
+// reports that a replica has ended without releasing its Lease, at the end of a suspension, and when a step of a rollout can end.
+func (r *Reconciler) requeue(p *v1alpha1.WebhookPolicy, s v1alpha1.WebhookPolicyStatus, step time.Duration) ctrl.Result {
 	if find(s, v1alpha1.ConditionRegistered).Reason == ReasonWaitingForReplicas {
 		return ctrl.Result{RequeueAfter: retryInterval}
 	}
-	return ctrl.Result{RequeueAfter: max(0, p.SuspendedUntil().Sub(r.Clock.Now()))}
+	end := max(0, p.SuspendedUntil().Sub(r.Clock.Now()))
+	if end == 0 || step > 0 && step < end {
+		end = step
+	}
+	return ctrl.Result{RequeueAfter: end}
 }
 
 // shouldReport reports whether this replica knows more about a policy than its

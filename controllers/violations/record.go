@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -99,6 +100,23 @@ func newRecord(v policy.ViolationReport, now time.Time) *record {
 		r.Violations = append(r.Violations, detail{d.Decision, d.Binding, d.Validation, d.Template, exception, text(d.Message, maxMessage)})
 	}
 	return r
+}
+
+// Subject names who has to correct an object for requests about it to pass: its controller, or else the object itself, as
+// "Kind/namespace/name". Requests of one controller about objects with different names have one subject.
+func Subject(q *admissionv1.AdmissionRequest) string {
+	raw := q.Object.Raw
+	if len(raw) == 0 {
+		raw = q.OldObject.Raw
+	}
+	kind, name := q.Kind.Kind, q.Name
+	if o := controllerOf(raw); o != nil {
+		kind, name = o.Kind, o.Name
+	}
+	if name == "" {
+		name = strings.Trim(string(member(member(raw, "metadata"), "generateName")), `"`) + "*"
+	}
+	return kind + "/" + q.Namespace + "/" + name
 }
 
 // text returns a copy of external text that shows as one line. Characters that are not printable become spaces: they

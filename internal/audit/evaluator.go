@@ -19,6 +19,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/guard"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/rollout"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -103,7 +104,7 @@ func NewEvaluator(p *v1alpha1.WebhookPolicy, c *policy.Compiled, exempt []string
 	return &Evaluator{
 		auditor: policy.NewAuditor(p, c), spec: &p.Spec, exempt: exempt,
 		decidesAnew: c.DecidesAnew(),
-		deniesPods:  p.Spec.Denies() && p.Spec.TemplateOperation() == admissionregistrationv1.Create,
+		deniesPods:  rollout.InEffect(p).Spec.Denies() && p.Spec.TemplateOperation() == admissionregistrationv1.Create,
 	}
 }
 

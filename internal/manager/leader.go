@@ -21,6 +21,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/certificates"
 	"github.com/ostiary/ostiary/controllers/configurations"
 	"github.com/ostiary/ostiary/controllers/leadership"
+	"github.com/ostiary/ostiary/controllers/rollouts"
 	"github.com/ostiary/ostiary/controllers/sources"
 	"github.com/ostiary/ostiary/controllers/status"
 	"github.com/ostiary/ostiary/internal/registration"
@@ -56,7 +57,11 @@ func newElector(
 		status.Canary(prober),
 		status.Certificate(rotator),
 	}
+	evidence := &rollouts.Evidence{
+		Namespaces: sources.Namespaces{Cached: p.manager.GetCache(), Live: p.manager.GetAPIReader()}, Requests: set.requests,
+	}
 	tasks := []func(context.Context) error{
+		rollouts.NewMetrics(ctrlmetrics.Registry, set.loader.Policies).Run,
 		rotator.Run, objects.Types.Run, set.backends.Run, p.replicas.Sweep, prober.Run, newExceptionStatus(p, set, objects).Run,
 	}
 	if p.options.Audit.Interval > 0 {
@@ -65,8 +70,10 @@ func newElector(
 			return nil, err
 		}
 		observed = append(observed, status.Audit(scanner))
+		evidence.Audit = scanner
 		tasks = append(tasks, scanner.Run)
 	}
+	observed = append(observed, status.Rollouts(evidence.Of, p.options.AssumeRolloutsComplete))
 	report := &status.Reconciler{
 		Client:   p.manager.GetClient(),
 		Store:    set.store,

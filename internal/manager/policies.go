@@ -13,6 +13,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/exceptions"
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/policyvalidator"
+	"github.com/ostiary/ostiary/controllers/rollouts"
 	"github.com/ostiary/ostiary/controllers/sources"
 	"github.com/ostiary/ostiary/controllers/violations"
 	"github.com/ostiary/ostiary/internal/metrics"
@@ -50,6 +51,9 @@ type policySet struct {
 	counts   *violations.Counts
 
 	exceptions *exceptions.Store
+
+	evidence *rollouts.Recorder // of this replica
+	requests *rollouts.Sum      // of all replicas
 }
 
 // newPolicySet returns a policySet, and adds its loader. The reviewer and the loader share
@@ -58,7 +62,10 @@ func newPolicySet(
 	p process, store *policies.Store, objects *sources.Sources, provider *certificates.Provider,
 ) (policySet, error) {
 	counts := violations.NewCounts()
-	violated, err := newViolationReports(p, counts)
+	steps := rollouts.StepsOf(store)
+	evidence := rollouts.NewRecorder(steps)
+	requests := &rollouts.Sum{Live: p.replicas.Live, Steps: steps}
+	violated, err := newViolationReports(p, counts, evidence)
 	if err != nil {
 		return policySet{}, err
 	}
@@ -113,5 +120,6 @@ func newPolicySet(
 	reviewer := policyvalidator.New(objects.Versions.Compiler, objects.Resources, p.liveCount, rule,
 		p.log.WithName("review"), impact, objects.Checks()...)
 	reviewer.Rehearse = objects.Types.Rehearse
-	return policySet{store, loader, refusals, external, reviewer, counts, excepted}, nil
+	set := policySet{store, loader, refusals, external, reviewer, counts, excepted, evidence, requests}
+	return set, p.add(requests)
 }

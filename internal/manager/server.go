@@ -89,6 +89,7 @@ func newReporter(p process, set policySet, provider *certificates.Provider) *rep
 		Violations: set.counts.Encode,
 
 		ExceptionUses: set.exceptions.EncodeUses,
+		RolloutCounts: set.evidence.Encode,
 
 		Loaded:  set.store.Loaded,
 		Current: func(ctx context.Context) error { return set.loader.Current(ctx, p.manager.GetAPIReader()) },

@@ -7,14 +7,21 @@ import (
 
 	clientevents "k8s.io/client-go/tools/events"
 
+	"github.com/ostiary/ostiary/controllers/rollouts"
 	"github.com/ostiary/ostiary/controllers/violations"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // newViolationReports returns the function that gets each violation, on the path of requests, and adds what reports them.
-func newViolationReports(p process, counts *violations.Counts) (func(policy.ViolationReport), error) {
+func newViolationReports(
+	p process, counts *violations.Counts, ofRollouts *rollouts.Recorder,
+) (func(policy.ViolationReport), error) {
+	add := func(v policy.ViolationReport) {
+		counts.Add(v)
+		ofRollouts.Add(v)
+	}
 	if len(p.options.ReportViolations) == 0 {
-		return counts.Add, nil
+		return add, nil
 	}
 	var out io.Writer
 	var events clientevents.EventRecorder
@@ -26,7 +33,7 @@ func newViolationReports(p process, counts *violations.Counts) (func(policy.Viol
 	}
 	reporter := violations.NewReporter(out, events)
 	return func(v policy.ViolationReport) {
-		counts.Add(v)
+		add(v)
 		reporter.Report(v)
 	}, p.add(reporter)
 }

@@ -34,11 +34,11 @@ type Effect struct {
 func Effective(b *v1alpha1.Binding, states []v1alpha1.BindingStatus) []Effect {
 	r := b.Rollout
 	if r == nil || len(r.Steps) == 0 {
-		return []Effect{final(b.ValidationActions, b.MutationAction)}
+		return []Effect{finalEffect(b.ValidationActions, b.MutationAction)}
 	}
 	state := StateOf(states, b.Name)
 	if state.Final {
-		return []Effect{final(r.Final.ValidationActions, r.Final.MutationAction)}
+		return []Effect{finalEffect(r.Final.ValidationActions, r.Final.MutationAction)}
 	}
 	current := max(0, indexOf(r, state.Step))
 	var out []Effect
@@ -57,7 +57,7 @@ func Effective(b *v1alpha1.Binding, states []v1alpha1.BindingStatus) []Effect {
 	return out
 }
 
-func final(actions []admissionregistrationv1.ValidationAction, mutation v1alpha1.MutationAction) Effect {
+func finalEffect(actions []admissionregistrationv1.ValidationAction, mutation v1alpha1.MutationAction) Effect {
 	e := Effect{ValidationActions: actions, MutationAction: mutation}
 	if len(actions) == 0 {
 		e.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}

@@ -37,8 +37,10 @@ type Facts struct {
 	Binding *v1alpha1.Binding
 	// Before is the recorded state; without a name there is none.
 	Before v1alpha1.BindingStatus
-	// Lost is why a state without a record must have been lost; "" if the rollout is new.
-	Lost string
+	// Lost is why a state without a record must have been lost; "" if the rollout is new. Known has the states that were lost;
+	// nil means those of all bindings.
+	Lost  string
+	Known []v1alpha1.BindingStatus
 	// AssumeComplete begins a rollout without a state with the final action.
 	AssumeComplete bool
 	Commands       []Command
@@ -107,7 +109,7 @@ func (m *machine) start() {
 	case m.AssumeComplete:
 		m.complete()
 		m.record(false, ReasonCompleted, "the final action begins without a recorded state, because of --assume-rollouts-complete")
-	case m.Lost != "":
+	case m.Lost != "" && (m.Known == nil || StateOf(m.Known, m.Binding.Name).Name != ""):
 		m.begin(0)
 		m.record(true, ReasonRestarted, "the rollout begins with the first step, because %s: to go on with the final action, run "+
 			"kubectl ostiary rollout complete %s -b %s", m.Lost, m.Policy.Name, m.Binding.Name)

@@ -57,11 +57,11 @@ func (m *machine) action() string {
 			out = append(out, "Mutate")
 		}
 	}
-	if m.Policy.Spec.Refuses() {
-		for _, a := range []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny, admissionregistrationv1.Warn, admissionregistrationv1.Audit} {
-			if slices.Contains(e.ValidationActions, a) {
-				out = append(out, string(a))
-			}
+	if m.Policy.Spec.Refuses() { // Deny or Warn, and then Audit
+		actions := slices.Clone(e.ValidationActions)
+		slices.SortFunc(actions, func(a, b admissionregistrationv1.ValidationAction) int { return strings.Compare(string(b), string(a)) })
+		for _, a := range actions {
+			out = append(out, string(a))
 		}
 	}
 	return strings.Join(out, ",") + position(m.rollout, &states[0])

@@ -27,6 +27,7 @@ type Pass struct {
 	slots    []slot    // copies
 	pending  []bool    // by slot: its verdicts are of an older version
 	number   uint32
+	began    time.Time
 	omitted  int // objects without room for their results
 	isAgain  bool
 }
@@ -62,7 +63,7 @@ func (t *Table) Next(now time.Time, interval time.Duration) *Pass {
 	}
 	due.pass++
 	due.newer = map[ObjectID]struct{}{}
-	p := &Pass{resource: due, slots: slices.Clone(due.slots), pending: make([]bool, len(due.slots)), number: due.pass}
+	p := &Pass{resource: due, slots: slices.Clone(due.slots), pending: make([]bool, len(due.slots)), number: due.pass, began: now}
 	for i, s := range p.slots {
 		p.pending[i] = s.done != s.version
 	}
@@ -214,7 +215,7 @@ func (t *Table) Finish(p *Pass, unreadable int, now time.Time) {
 	known.refill = known.refill || p.omitted > 0 && len(known.objects) < before // there is room again
 	for i := range known.slots {
 		known.slots[i].done, known.slots[i].time = p.slots[i].version, now
-		known.slots[i].isMixed = false
+		known.slots[i].isMixed, known.slots[i].began = false, p.began
 	}
 	known.scanned, known.failure, known.denied = now, "", false
 	if p.omitted > 0 {

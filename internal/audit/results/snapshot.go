@@ -29,6 +29,8 @@ type Scan struct {
 	Subject Subject
 	// Time is the end of the least recent complete scan; zero if there is none.
 	Time time.Time
+	// Began is the beginning of the least recent complete scan; zero if there is none.
+	Began time.Time
 	// Running means that the results are not all of the current version of the policy.
 	Running bool
 	// IsMixed means that some verdicts can be of an earlier generation of the policy.
@@ -178,5 +180,48 @@ func (k *resource) addTo(s Scan, of *slot) Scan {
 	if !of.time.IsZero() && (s.Time.IsZero() || of.time.Before(s.Time)) {
 		s.Time = of.time
 	}
+	if !of.began.IsZero() && (s.Began.IsZero() || of.began.Before(s.Began)) {
+		s.Began = of.began
+	}
 	return s
+}
+
+// Found is what the last complete scan of a policy has found in some namespaces.
+type Found struct {
+	// Missing is why not all objects are evaluated; "" if they are.
+	Missing string
+	// Began is the beginning of the scan; zero before the first one of this generation.
+	Began    time.Time
+	Count    int64
+	Examples []string
+}
+
+// Found returns what the scan of a generation of a policy has found in the namespaces that are selected, as they are or if
+// they were created again. Cluster-scoped objects are in the namespace "", and a Namespace in itself.
+func (s Snapshot) Found(policy string, of Subject, selects func(namespace string) bool) (out Found) {
+	scan, isScanned := s.Scans[policy]
+	if missing := s.missing(policy); len(missing) > 0 {
+		out.Missing = missing[0]
+		return out
+	}
+	if !isScanned || scan.Subject != of {
+		return out
+	}
+	out.Began = scan.Began
+	var namespaces []string
+	for pair, c := range s.Counts {
+		if n := c.described() - c[Excepted]; pair.Policy == policy && n > 0 && selects(pair.Namespace) {
+			namespaces = append(namespaces, pair.Namespace)
+			out.Count += n
+		}
+	}
+	slices.Sort(namespaces) // so that equal snapshots have equal examples
+	for _, namespace := range namespaces {
+		for _, l := range s.Lines[Pair{policy, namespace}] {
+			if l.Verdict != Excepted && len(out.Examples) < maxExamples {
+				out.Examples = append(out.Examples, (&example{namespace, l}).text())
+			}
+		}
+	}
+	return out
 }
