@@ -68,6 +68,7 @@ func testAccepted(t *testing.T, policies dynamic.ResourceInterface) {
 	cases := acceptedBackends()
 	maps.Copy(cases, acceptedPolicies())
 	maps.Copy(cases, acceptedLookups())
+	maps.Copy(cases, acceptedActions())
 	for name, fields := range cases {
 		t.Run(name, func(t *testing.T) {
 			if _, err := dryRun(t, policies, policyWith(t, fields)); err != nil {
@@ -161,7 +162,7 @@ func refusedCases() map[string]refusedCase {
 	out := map[string]refusedCase{}
 	for _, cases := range []map[string]refusedCase{
 		refusedPolicies(), refusedParams(), refusedMutations(), refusedAuditAnnotations(), refusedMatchResources(),
-		refusedBackends(), refusedPlugins(), refusedLookups(),
+		refusedBackends(), refusedPlugins(), refusedLookups(), refusedActions(),
 	} {
 		maps.Copy(out, cases)
 	}
@@ -182,6 +183,8 @@ func onlyDefined() map[string][]string {
 			"mutations of DELETE",
 		},
 		"the rule is as old as the field, so no stored policy breaks it": {
+			"a first step with a selector", "a rollout beside mutationAction", "a rollout beside validationActions",
+			"a step that denies everywhere", "a step without actions",
 			"Deny and Warn", "exceptions of no time", "exceptions of a century",
 			"a lookup in the cluster that blocks requests", "a lookup named with a dash", "a lookup named with a reserved word",
 			"a lookup of a subresource", "a lookup twice", "a lookup of an unknown scope", "a lookup with an unknown match",

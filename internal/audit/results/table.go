@@ -254,7 +254,7 @@ func (t *Table) count(pair Pair, v Verdict, by int64) {
 		c = &Counts{}
 		t.counts[pair] = c
 	}
-	c[v] += by
+	c.count(v, by)
 	t.changed = true
 	if *c == (Counts{}) {
 		delete(t.counts, pair)
