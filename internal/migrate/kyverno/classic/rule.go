@@ -87,6 +87,7 @@ func convertRule(p *clusterPolicy, r *rule, c catalogue) (*convertedRule, error)
 	} else {
 		err = v.validate(r.Validate)
 	}
+	v.noteIgnoredErrors()
 	v.out.notes, v.out.fails = slices.Concat(m.notes, v.notes), v.fails
 	v.out.deletes, v.out.selector = m.deletes, m.selected
 	return v.out, err
