@@ -38,6 +38,7 @@ type ruleConverter struct {
 type convertedRule struct {
 	name            string
 	conditions      []admissionregistrationv1.MatchCondition
+	lookups         []*ruleLookup
 	variables       []admissionregistrationv1.Variable
 	validations     []admissionregistrationv1.Validation
 	annotations     []admissionregistrationv1.AuditAnnotation
@@ -127,7 +128,7 @@ func (c *convertedRule) finish() error {
 		}
 		c.variables = append([]admissionregistrationv1.Variable{resource}, c.variables...)
 	}
-	return nil
+	return c.finishLookups()
 }
 
 // guard makes the expressions have no effect unless the namespace matches.
@@ -157,10 +158,11 @@ func (c *convertedRule) guard(e ce.Expression) {
 
 // uses reports whether an expression of the rule has a text.
 func (c *convertedRule) uses(text string) bool {
-	return slices.ContainsFunc(
-		c.conditions,
-		func(m admissionregistrationv1.MatchCondition) bool { return strings.Contains(m.Expression, text) },
-	) ||
+	return slices.ContainsFunc(c.lookups, func(l *ruleLookup) bool { return strings.Contains(l.RequestKeys, text) }) ||
+		slices.ContainsFunc(
+			c.conditions,
+			func(m admissionregistrationv1.MatchCondition) bool { return strings.Contains(m.Expression, text) },
+		) ||
 		slices.ContainsFunc(
 			c.variables,
 			func(v admissionregistrationv1.Variable) bool { return strings.Contains(v.Expression, text) },

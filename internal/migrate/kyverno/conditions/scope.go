@@ -81,6 +81,10 @@ func (v Value) Place() ce.Place {
 
 // JMESPathOf converts an expression that reads a value.
 func (s *Scope) JMESPathOf(source string, current Value) (Value, error) {
+	s, source, err := s.withoutLiterals(source)
+	if err != nil {
+		return Value{}, err
+	}
 	node, err := jmespath.NewParser().Parse(strings.TrimSpace(source))
 	if err != nil {
 		return Value{}, fmt.Errorf("parsing the JMESPath expression %q: %w", source, err)

@@ -18,6 +18,7 @@ type Value struct {
 	absent     absence       // what the value is otherwise
 	fails      bool          // the evaluation of the expression may fail
 	required   bool          // the evaluation fails if the value is absent, although it has a place
+	piped      *ce.Place     // the place of a value after a pipe, for the fields of it
 	constant   any
 	isConstant bool
 	stream     *elementStream
@@ -82,7 +83,7 @@ func (v Value) orNull() Value {
 func (v Value) afterPipe() Value {
 	switch {
 	case v.place != nil && v.place.Optional():
-		return Value{expression: v.place.Value(), shape: v.shape, when: v.place.Present()}
+		return Value{expression: v.place.Value(), shape: v.shape, when: v.place.Present(), piped: v.place}
 	case v.absent == absentField:
 		return v.orNull()
 	}
@@ -229,12 +230,18 @@ func (v Value) field(name string) (Value, error) {
 	if v.members != nil {
 		member, ok := v.members[name]
 		if !ok {
+			if _, isList := v.members["items"]; isList {
+				return member, leftOut("the field %s of a list of objects", name)
+			}
 			return member, leftOut("the part %s of the name of an image", name)
 		}
 		return member, nil
 	}
-	if v.place != nil {
+	switch {
+	case v.place != nil:
 		return placeValue(v.place.Field(name)), nil
+	case v.piped != nil:
+		return placeValue(v.piped.Field(name)), nil
 	}
 	e, err := v.strict()
 	if err != nil {
