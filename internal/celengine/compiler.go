@@ -27,12 +27,14 @@ import (
 type Compiler struct {
 	plain     celplugin.Compiler // for expressions that read no variables
 	variables *variablesCompiler
+	lookups   func() (*variablesCompiler, error) // made at the first use
 	programs  *weakcache.Cache[programKey, Program]
 	base      *environment.EnvSet // of Kubernetes
 	extended  *environment.EnvSet // with the functions of the engine
 	engine    Engine
 
 	objectsOnly func() (*cel.Env, error) // of conditions, made at the first use
+	stored      storedCompiler
 }
 
 // Program is a compiled expression, which policies can share. The compiler forgets it when no policy holds it.
@@ -46,6 +48,7 @@ type programKey struct {
 	kind       reflect.Type // of the accessor, which determines the permitted types; nil for a variable
 	decls      celplugin.OptionalVariableDeclarations
 	variables  string // names and types of the variables that it can read; empty if it reads none
+	lookups    string // the same for lookups
 }
 
 // NewCompiler returns a compiler whose programs behave like those of an engine. Options are added to each program.
@@ -61,6 +64,8 @@ func NewCompiler(e Engine, options ...cel.ProgramOption) *Compiler {
 	}
 	c.plain = newSharingCompiler(celplugin.NewCompiler(c.extended))
 	c.objectsOnly = sync.OnceValues(func() (*cel.Env, error) { return newObjectsOnly(c.extended) })
+	c.lookups = sync.OnceValues(func() (*variablesCompiler, error) { return newLookupsCompiler(c.extended) })
+	c.stored = newStoredCompiler(c.extended)
 	return c
 }
 
@@ -111,6 +116,12 @@ func (c *Compiler) Expression(
 	parsed *cel.Ast,
 ) *Program {
 	key := programKey{expression: accessor.GetExpression(), kind: reflect.TypeOf(accessor), decls: decls}
+	if known.lookupsReadBy(key.expression) {
+		key.variables, key.lookups = known.signature, known.lookupsSignature
+		return c.programs.Get(key, func() *Program {
+			return c.variablesFor(known, key.expression).expression(known, c.parsed(accessor, parsed), decls)
+		})
+	}
 	if known.none() || !strings.Contains(key.expression, "variables") {
 		return c.programs.Get(key, func() *Program {
 			return &Program{Result: compile(accessor, func() celplugin.CompilationResult {
@@ -120,7 +131,7 @@ func (c *Compiler) Expression(
 	}
 	key.variables = known.signature
 	return c.programs.Get(key, func() *Program {
-		return c.variables.expression(known.fields, c.parsed(accessor, parsed), decls)
+		return c.variables.expression(known, c.parsed(accessor, parsed), decls)
 	})
 }
 
@@ -162,8 +173,23 @@ func (c *Compiler) Variable(
 	parsed *cel.Ast,
 ) *Program {
 	key := programKey{expression: expression, decls: decls, variables: known.signature}
+	if known.lookupsReadBy(expression) {
+		key.lookups = known.lookupsSignature
+	}
 	return c.programs.Get(key, func() *Program {
 		accessor := &validating.Variable{Name: anyVariable, Expression: expression}
-		return c.variables.variable(known.fields, c.parsed(accessor, parsed), decls)
+		return c.variablesFor(known, expression).variable(known, c.parsed(accessor, parsed), decls)
 	})
+}
+
+// variablesFor returns the compiler for an expression that can read variables, and lookups if it names them.
+func (c *Compiler) variablesFor(known KnownVariables, expression string) *variablesCompiler {
+	if !known.lookupsReadBy(expression) {
+		return c.variables
+	}
+	compiler, err := c.lookups()
+	if err != nil {
+		panic(err) // it depends on this program alone
+	}
+	return compiler
 }

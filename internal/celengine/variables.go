@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"sync"
 
@@ -37,6 +38,7 @@ type variablesCompiler struct {
 	mu       sync.Mutex
 	compiler *celplugin.CompositedCompiler
 	fields   *apiservercel.DeclType
+	lookups  *apiservercel.DeclType // nil for expressions that read none
 }
 
 func newVariablesCompiler(env *environment.EnvSet) (*variablesCompiler, error) {
@@ -62,16 +64,24 @@ func newVariablesCompiler(env *environment.EnvSet) (*variablesCompiler, error) {
 
 // expression compiles an expression that reads variables of the given types.
 func (c *variablesCompiler) expression(
-	known map[string]*apiservercel.DeclField,
+	known KnownVariables,
 	accessor celplugin.ExpressionAccessor,
 	decls celplugin.OptionalVariableDeclarations,
 ) *Program {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.withCompiler(known)
-	return &Program{Result: compile(accessor, func() celplugin.CompilationResult {
+	return &Program{Result: c.reading(compile(accessor, func() celplugin.CompilationResult {
 		return c.compiler.CompileCELExpression(accessor, decls, environment.StoredExpressions)
-	})}
+	}))}
+}
+
+// reading gives lookups to a program that can read them.
+func (c *variablesCompiler) reading(result celplugin.CompilationResult) celplugin.CompilationResult {
+	if c.lookups != nil && result.Program != nil {
+		result.Program = readingLookups{result.Program}
+	}
+	return result
 }
 
 // anyVariable is the name of every variable that the compiler of Kubernetes compiles. It
@@ -80,7 +90,7 @@ const anyVariable = "any"
 
 // variable compiles the expression of a variable and determines its type.
 func (c *variablesCompiler) variable(
-	known map[string]*apiservercel.DeclField,
+	known KnownVariables,
 	accessor celplugin.ExpressionAccessor,
 	decls celplugin.OptionalVariableDeclarations,
 ) *Program {
@@ -91,17 +101,19 @@ func (c *variablesCompiler) variable(
 	result := compile(accessor, func() celplugin.CompilationResult {
 		return c.compiler.CompileAndStoreVariable(named, decls, environment.StoredExpressions)
 	})
-	out := &Program{Result: result, Type: apiservercel.AnyType}
+	out := &Program{Result: c.reading(result), Type: apiservercel.AnyType}
 	if stored := c.fields.Fields[anyVariable]; stored != nil { // else the compiler panicked
 		out.Type = stored.Type
 	}
 	return out
 }
 
-func (c *variablesCompiler) withCompiler(known map[string]*apiservercel.DeclField) {
+func (c *variablesCompiler) withCompiler(known KnownVariables) {
 	clear(c.fields.Fields)
-	for name, field := range known {
-		c.fields.Fields[name] = field
+	maps.Copy(c.fields.Fields, known.fields)
+	if c.lookups != nil {
+		clear(c.lookups.Fields)
+		maps.Copy(c.lookups.Fields, known.lookups)
 	}
 }
 
@@ -112,6 +124,9 @@ type KnownVariables struct {
 	// signature is a hash of the names and types, in order. Its length does not depend on
 	// their number.
 	signature string
+
+	lookups          map[string]*apiservercel.DeclField // nil for a policy without lookups
+	lookupsSignature string
 }
 
 func (k KnownVariables) none() bool { return len(k.fields) == 0 }
@@ -124,7 +139,8 @@ func (k KnownVariables) With(name string, p *Program) KnownVariables {
 	}
 	k.fields[name] = apiservercel.NewDeclField(name, p.Type, true, nil, nil)
 	sum := sha256.Sum256([]byte(k.signature + name + " " + p.Type.CelType().String()))
-	return KnownVariables{fields: k.fields, signature: string(sum[:])}
+	k.signature = string(sum[:])
+	return k
 }
 
 // maxVariableType is the number of types in the type of a variable.
@@ -159,14 +175,16 @@ func typesIn(t *apiservercel.DeclType, bound int) int {
 // expression that reads it pays the cost.
 type variablesContext struct {
 	context.Context
-	variables []Variable
-	cost      int64 // since the last call of GetAndResetCost
+	declared Declared
+	lookups  ref.Val // nil without lookups
+	cost     int64   // since the last call of GetAndResetCost
 }
 
 // Variables implements celplugin.CompositionContext.
 func (c *variablesContext) Variables(activation any) ref.Val {
+	c.lookups = c.lookupValues(activation)
 	values := lazy.NewMapValue(cel.ObjectType(typeOfVariables))
-	for _, v := range c.variables {
+	for _, v := range c.declared.Variables {
 		values.Append(v.Name, func(*lazy.MapValue) ref.Val { return c.evaluate(v, activation) })
 	}
 	return values
@@ -199,13 +217,13 @@ func (c *variablesContext) evaluate(v Variable, activation any) ref.Val {
 	return value
 }
 
-// NewConditions returns an evaluator of conditions, which can read variables. It may have none.
-func NewConditions(results []celplugin.CompilationResult, variables []Variable) celplugin.ConditionEvaluator {
+// NewConditions returns an evaluator of conditions, which can read what a policy declares.
+func NewConditions(results []celplugin.CompilationResult, declared Declared) celplugin.ConditionEvaluator {
 	evaluator := celplugin.NewCondition(results)
-	if len(variables) == 0 || len(results) == 0 {
+	if declared.none() || len(results) == 0 {
 		return evaluator
 	}
-	return readingConditions{ConditionEvaluator: evaluator, variables: variables}
+	return readingConditions{ConditionEvaluator: evaluator, declared: declared}
 }
 
 // Results are the results of conditions that have been evaluated.
@@ -226,10 +244,10 @@ func (r Results) ForInput(
 // CompilationErrors implements celplugin.ConditionEvaluator.
 func (Results) CompilationErrors() []error { return nil }
 
-// readingConditions evaluates conditions that can read variables.
+// readingConditions evaluates conditions that can read what a policy declares.
 type readingConditions struct {
 	celplugin.ConditionEvaluator
-	variables []Variable
+	declared Declared
 }
 
 // ForInput implements celplugin.ConditionEvaluator.
@@ -241,23 +259,23 @@ func (e readingConditions) ForInput(
 	namespace *corev1.Namespace,
 	budget int64,
 ) ([]celplugin.EvaluationResult, int64, error) {
-	withVariables := &variablesContext{Context: ctx, variables: e.variables}
+	withVariables := &variablesContext{Context: ctx, declared: e.declared}
 	return e.ConditionEvaluator.ForInput(withVariables, attr, request, vars, namespace, budget)
 }
 
-// NewMutation returns an evaluator of a mutation, which can read variables.
-func NewMutation(result celplugin.CompilationResult, variables []Variable) celplugin.MutatingEvaluator {
+// NewMutation returns an evaluator of a mutation, which can read what a policy declares.
+func NewMutation(result celplugin.CompilationResult, declared Declared) celplugin.MutatingEvaluator {
 	evaluator := celplugin.NewMutatingEvaluator(result)
-	if len(variables) == 0 {
+	if declared.none() {
 		return evaluator
 	}
-	return readingMutation{MutatingEvaluator: evaluator, variables: variables}
+	return readingMutation{MutatingEvaluator: evaluator, declared: declared}
 }
 
-// readingMutation is a mutation that can read variables.
+// readingMutation is a mutation that can read what a policy declares.
 type readingMutation struct {
 	celplugin.MutatingEvaluator
-	variables []Variable
+	declared Declared
 }
 
 // ForInput implements celplugin.MutatingEvaluator.
@@ -269,6 +287,6 @@ func (e readingMutation) ForInput(
 	namespace *corev1.Namespace,
 	budget int64,
 ) (celplugin.EvaluationResult, int64, error) {
-	withVariables := &variablesContext{Context: ctx, variables: e.variables}
+	withVariables := &variablesContext{Context: ctx, declared: e.declared}
 	return e.MutatingEvaluator.ForInput(withVariables, attr, request, vars, namespace, budget)
 }

@@ -17,10 +17,16 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
+// Names in the expressions of lookups.
+const (
+	StoredVarName  = "stored"
+	LookupsVarName = "lookups"
+)
+
 // Trees are the syntax trees of expressions by their text. An expression that cannot be parsed has none.
 type Trees map[string]*cel.Ast
 
-// Expressions yields every expression of a policy that is not empty, with its field.
+// Expressions yields every expression of a policy over a request that is not empty, with its field.
 func Expressions(spec *v1alpha1.WebhookPolicySpec) iter.Seq2[*field.Path, string] {
 	return func(yield func(*field.Path, string) bool) {
 		at := field.NewPath("spec")
@@ -30,6 +36,9 @@ func Expressions(spec *v1alpha1.WebhookPolicySpec) iter.Seq2[*field.Path, string
 		}
 		for i, v := range spec.Variables {
 			give(at.Child("variables").Index(i).Child("expression"), v.Expression)
+		}
+		for i, l := range spec.Lookups {
+			give(at.Child("lookups").Index(i).Child("requestKeys"), l.RequestKeys)
 		}
 		for i, m := range spec.MatchConditions {
 			give(at.Child("matchConditions").Index(i).Child("expression"), m.Expression)
@@ -47,6 +56,18 @@ func Expressions(spec *v1alpha1.WebhookPolicySpec) iter.Seq2[*field.Path, string
 			}
 			if m.JSONPatch != nil {
 				give(at.Child("mutations").Index(i).Child("jsonPatch", "expression"), m.JSONPatch.Expression)
+			}
+		}
+	}
+}
+
+// StoredExpressions yields every expression of a policy over stored objects, with its field.
+func StoredExpressions(spec *v1alpha1.WebhookPolicySpec) iter.Seq2[*field.Path, string] {
+	return func(yield func(*field.Path, string) bool) {
+		for i, l := range spec.Lookups {
+			at := field.NewPath("spec", "lookups").Index(i)
+			if !yield(at.Child("storedKeys"), l.StoredKeys) || l.Value != "" && !yield(at.Child("value"), l.Value) {
+				return
 			}
 		}
 	}

@@ -57,6 +57,11 @@ func Parse(env *cel.Env, spec *v1alpha1.WebhookPolicySpec) (Trees, *field.Error)
 		}
 		parsed[expression] = a
 	}
+	for path, expression := range StoredExpressions(spec) {
+		if _, err := w.parse(env, expression); err != nil {
+			return nil, field.Invalid(path, truncate.String(expression, maxErrorDetail), err.Error())
+		}
+	}
 	return parsed, nil
 }
 

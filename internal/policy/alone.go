@@ -19,7 +19,7 @@ import (
 // aloneExpressions are the expressions of a policy in a batch, with their costs.
 type aloneExpressions struct {
 	validations, messages, annotations []celplugin.CompilationResult
-	variables                          []celengine.Variable
+	declared                           celengine.Declared
 	asks                               bool // a validation asks the authorizer
 }
 
@@ -80,7 +80,7 @@ func (a *aloneEvaluation) evaluate(
 	compiled celplugin.CompilationResult,
 	budget int64,
 ) (celplugin.EvaluationResult, int64, bool) {
-	evaluator := celengine.NewConditions([]celplugin.CompilationResult{compiled}, a.variables)
+	evaluator := celengine.NewConditions([]celplugin.CompilationResult{compiled}, a.declared)
 	results, left, err := evaluator.ForInput(ctx, a.on.versioned, a.on.admissionRequest(), a.vars, a.namespace, budget)
 	if err != nil || len(results) != 1 {
 		return celplugin.EvaluationResult{}, left, false

@@ -25,14 +25,15 @@ import (
 
 // builder holds the parts and the errors of a policy during its compilation.
 type builder struct {
-	policy    *v1alpha1.WebhookPolicy
-	compiler  *Compiler
-	variables []celengine.Variable
-	known     celengine.KnownVariables
-	programs  []*celengine.Program
-	errs      field.ErrorList
-	hints     map[int]string // by the index in errs
-	parsed    celsyntax.Trees
+	policy   *v1alpha1.WebhookPolicy
+	compiler *Compiler
+	declared celengine.Declared
+	lookups  []compiledLookup
+	known    celengine.KnownVariables
+	programs []*celengine.Program
+	errs     field.ErrorList
+	hints    map[int]string // by the index in errs
+	parsed   celsyntax.Trees
 
 	uncountedTrees map[*uncounted.Expression]*cel.Ast
 }
@@ -60,7 +61,7 @@ func (b *builder) build() *Compiled {
 	annotationResults := b.auditAnnotations()
 	validations, messages, annotations := b.evaluator(results), b.evaluator(messageResults), b.evaluator(annotationResults)
 	if c.validations = newValidations(b); c.validations != nil {
-		validations = followedValidations{ConditionEvaluator: validations, ratchets: c.validations.ratchets, compiled: results, variables: b.variables}
+		validations = followedValidations{ConditionEvaluator: validations, ratchets: c.validations.ratchets, compiled: results, declared: b.declared}
 	}
 	patchers := b.patchers()
 	b.checkTemplateMutations()
@@ -68,11 +69,11 @@ func (b *builder) build() *Compiled {
 	failurePolicy := c.failurePolicy
 	c.validator = validating.NewValidator(validations, matcher, annotations, messages, &failurePolicy, errorOf(err))
 	c.mutator = mutator{matcher: matcher, patchers: patchers, err: errorOf(err)}
-	c.programs = b.programs
+	c.programs, c.lookups = b.programs, b.lookups
 	if c.quick = b.quick(c.reads); c.quick != nil {
 		c.needsMore = b.needsMore(c.quick, c.reads)
 		c.alone = aloneExpressions{
-			validations: results, messages: messageResults, annotations: annotationResults, variables: b.variables,
+			validations: results, messages: messageResults, annotations: annotationResults, declared: b.declared,
 			asks: c.quick.AsksAuthorizer(),
 		}
 	}
@@ -118,7 +119,7 @@ func (b *builder) declareVariables() {
 		traced := b.traced(at, p, func(c *celengine.Compiler) *celengine.Program {
 			return c.Variable(b.known, v.Expression, b.declarations(), nil)
 		})
-		b.variables = append(b.variables, celengine.Variable{Name: v.Name, Program: traced})
+		b.declared.Variables = append(b.declared.Variables, celengine.Variable{Name: v.Name, Program: traced})
 		b.known = b.known.With(v.Name, p)
 	}
 }
@@ -201,7 +202,7 @@ func (b *builder) patchers() []patch.Patcher {
 }
 
 func (b *builder) patcher(path *field.Path, accessor celplugin.ExpressionAccessor) celplugin.MutatingEvaluator {
-	return celengine.NewMutation(b.expression(path, accessor, b.patchDeclarations()), b.variables)
+	return celengine.NewMutation(b.expression(path, accessor, b.patchDeclarations()), b.declared)
 }
 
 // expression compiles one expression. The accessor of the result belongs to the policy
@@ -225,7 +226,7 @@ func (b *builder) expression(
 }
 
 func (b *builder) evaluator(results []celplugin.CompilationResult) celplugin.ConditionEvaluator {
-	return celengine.NewConditions(results, b.variables)
+	return celengine.NewConditions(results, b.declared)
 }
 
 // check adds the error of an expression that does not compile.
@@ -327,6 +328,8 @@ func (b *builder) unsuitable(reads inputs) string {
 		return "it has no validations"
 	case reads.options:
 		return "it reads request.options"
+	case len(b.policy.Spec.Lookups) > 0:
+		return "it reads lookups, whose lists have no bounds before the request"
 	}
 	return ""
 }

@@ -97,6 +97,7 @@ type Compiled struct {
 
 	reads     inputs
 	programs  []*celengine.Program // keeps shared programs alive
+	lookups   []compiledLookup
 	changes   atomic.Uint64
 	lastStack atomic.Int64 // in ns since 1970; see PanicReport
 

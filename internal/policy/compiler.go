@@ -88,6 +88,7 @@ func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin pluginapi.Plu
 		b.errs = append(b.errs, err)
 		b.policy = withoutExpressions(p)
 	}
+	b.declareLookups()
 	b.declareVariables()
 	out := b.build()
 	out.plugin = plugin
@@ -103,6 +104,6 @@ func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin pluginapi.Plu
 func withoutExpressions(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
 	out := *p
 	out.Spec.Variables, out.Spec.MatchConditions, out.Spec.Validations = nil, nil, nil
-	out.Spec.AuditAnnotations, out.Spec.Mutations = nil, nil
+	out.Spec.AuditAnnotations, out.Spec.Mutations, out.Spec.Lookups = nil, nil, nil
 	return &out
 }

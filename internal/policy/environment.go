@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/ostiary/ostiary/internal/exceptions"
+	"github.com/ostiary/ostiary/internal/lookups"
 	"github.com/ostiary/ostiary/internal/matchresources"
 	"github.com/ostiary/ostiary/internal/pluginapi"
 )
@@ -29,6 +30,8 @@ type Environment struct {
 	ParamKinds ParamKinds
 	// Listed finds the objects that plugins list, which can be of more kinds than params.
 	Listed Params
+	// Lookups find stored objects for the CEL variable lookups.
+	Lookups Lookups
 	// Matcher matches the matchResources of bindings, such as a *matching.Matcher.
 	Matcher matchresources.Matcher
 	// Authorizer decides for the CEL variable authorizer, with the context of the
@@ -83,6 +86,12 @@ type Environment struct {
 // not evaluated.
 type Params interface {
 	Params(ctx context.Context, kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error)
+}
+
+// Lookups find stored objects by their keys. An error means that the result is not known, such as before an index has
+// been loaded; failurePolicy decides.
+type Lookups interface {
+	Lookup(ctx context.Context, program *lookups.Program, query lookups.Query) (lookups.Result, error)
 }
 
 // ParamKinds returns an error for a kind that the API server does not have. As in the API

@@ -202,6 +202,7 @@ func (c *Compiled) evaluate(ctx context.Context, on *subject, param runtime.Obje
 		}
 		return c.validations.ofBatch(result)
 	}
+	ctx = c.withLookups(ctx, on, host)
 	following, run := c.validations.follow(ctx, on)
 	resource, budget := schema.GroupVersionResource(on.raw.Resource), int64(celconfig.RuntimeCELCostBudget)
 	result := pluginResult{

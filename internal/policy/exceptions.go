@@ -299,7 +299,7 @@ func (on *subject) holds(ctx context.Context, x *comparison, condition *celengin
 	if err != nil {
 		return false, err
 	}
-	conditions := celengine.NewConditions([]celplugin.CompilationResult{condition.Result}, nil)
+	conditions := celengine.NewConditions([]celplugin.CompilationResult{condition.Result}, celengine.Declared{})
 	request, vars, budget := &admissionv1.AdmissionRequest{}, celplugin.OptionalVariableBindings{}, conditionsBudget-on.conditionsCost
 	results, left, err := conditions.ForInput(ctx, x.whole, request, vars, nil, budget)
 	if on.conditionsCost = conditionsBudget - max(left, 0); err != nil {

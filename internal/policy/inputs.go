@@ -60,6 +60,10 @@ func readsOf(spec *v1alpha1.WebhookPolicySpec, parsed celsyntax.Trees) inputs {
 	}
 	in.object = in.object.Union(f.ReadOfInput(celplugin.ObjectVarName))
 	in.oldObject = f.ReadOfInput(celplugin.OldObjectVarName)
+	if len(spec.Lookups) > 0 { // lookups do not find the object of the request
+		uid := unstructuredjson.Path("metadata", "uid")
+		in.object, in.oldObject = in.object.Union(uid), in.oldObject.Union(uid)
+	}
 	if celsyntax.Ratchets(spec) { // the stored object is evaluated like the object, and selected
 		in.oldObject = in.oldObject.Union(in.object)
 		if m := spec.MatchConstraints; m != nil && (m.NamespaceSelector != nil || m.ObjectSelector != nil) {

@@ -193,7 +193,7 @@ func (s *step) run(ctx context.Context, host Environment) (outcome Decision) {
 		return DecisionError
 	}
 	if m := s.policy.mutator.matcher; m != nil {
-		result := m.Match(ctx, s.on.versioned, s.param, s.on.authorizer)
+		result := m.Match(s.policy.withLookups(ctx, s.on, host), s.on.versioned, s.param, s.on.authorizer)
 		if s.err = errors.Join(result.Error, s.on.authorizer.TakeError()); s.err != nil {
 			return DecisionError
 		}
@@ -261,7 +261,7 @@ func (s *step) patch(ctx context.Context, p patch.Patcher, host Environment, nam
 	if converter == nil {
 		return nil, fmt.Errorf("the schema of %s is not known: a new kind takes a moment to appear", s.on.kindOfObject())
 	}
-	object, err = p.Patch(ctx, patch.Request{
+	object, err = p.Patch(s.policy.withLookups(ctx, s.on, host), patch.Request{
 		MatchedResource:     schema.GroupVersionResource(s.on.raw.Resource),
 		VersionedAttributes: s.on.versioned,
 		ObjectInterfaces:    host.Objects,

@@ -163,9 +163,9 @@ func (c *Compiled) reportFailures(results []result, host Environment) {
 // they are false.
 type followedValidations struct {
 	celplugin.ConditionEvaluator
-	ratchets  []bool
-	compiled  []celplugin.CompilationResult
-	variables []celengine.Variable
+	ratchets []bool
+	compiled []celplugin.CompilationResult
+	declared celengine.Declared
 }
 
 // ForInput implements celplugin.ConditionEvaluator.
@@ -211,15 +211,17 @@ func (e followedValidations) onStored(ctx context.Context, again []celplugin.Com
 	if asker != nil && asker.Err() != nil {
 		return nil, budget // the policy fails with this error
 	}
-	results, left, err := celengine.NewConditions(again, e.variables).ForInput(tracedAsStored(ctx), old, request, vars, namespace, budget)
+	results, left, err := celengine.NewConditions(again, e.declared).ForInput(tracedAsStored(ctx), old, request, vars, namespace, budget)
 	if asker != nil && asker.TakeError() != nil || err != nil {
 		return nil, budget
 	}
 	return results, left
 }
 
-// tracedAsStored marks evaluations with the stored object in the trace.
+// tracedAsStored marks evaluations with the stored object in the trace. Its lookups have the keys of the stored object,
+// and find the objects that exist now.
 func tracedAsStored(ctx context.Context) context.Context {
+	ctx = celengine.WithLookupsAgain(ctx)
 	t := traceOf(ctx)
 	report := t.Expression
 	if report == nil {

@@ -32,6 +32,12 @@ func (c *Cache[K, V]) Get(key K, create func() *V) *V {
 	return v
 }
 
+// Find returns the value of a key if a caller holds one.
+func (c *Cache[K, V]) Find(key K) (*V, bool) {
+	v := c.lookup(key)
+	return v, v != nil
+}
+
 // Len returns the number of values that the cache has not forgotten yet.
 func (c *Cache[K, V]) Len() int {
 	c.mu.Lock()
