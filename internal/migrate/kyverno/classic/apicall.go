@@ -2,6 +2,7 @@ package classic
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/conditions"
 )
 
@@ -34,7 +36,8 @@ type requestedObjects struct {
 // ruleLookup is a lookup whose value follows from what expressions read.
 type ruleLookup struct {
 	v1alpha1.Lookup
-	element *conditions.Reads
+	element   *conditions.Reads
+	ofRequest bool // the object of an UPDATE or a DELETE can be one of the objects
 }
 
 // apiCall returns a scope with the variable of a call.
@@ -224,7 +227,11 @@ func (v *ruleConverter) lookup(scope *conditions.Scope, name string, o requested
 	}
 	l.StoredKeys = "[" + strings.Join(stored, ` + "/" + `) + "]"
 	l.RequestKeys = "[" + strings.Join(requested, ` + "/" + `) + "]"
-	v.noteLookup(l)
+	l.ofRequest = slices.ContainsFunc(v.matching.rules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
+		return slices.Contains(r.Resources, o.Resource) && slices.ContainsFunc(
+			r.Operations, func(o admissionregistrationv1.OperationType) bool { return o != admissionregistrationv1.Create },
+		)
+	})
 	return l, nil
 }
 
@@ -252,27 +259,21 @@ func isAboutRequest(source string) bool {
 	return !slices.ContainsFunc(e.Free(), func(name string) bool { return !slices.Contains(known, name) })
 }
 
-// noteLookup notes how a lookup differs from a call.
-func (v *ruleConverter) noteLookup(l *ruleLookup) {
-	note := fmt.Sprintf("the variable %s is the lookup %s, which finds at most 1,000 %s", l.Name, l.Name, l.Resource.Resource)
+// notes returns how a lookup differs from a call.
+func (l *ruleLookup) notes() []string {
+	note := fmt.Sprintf("%s is a lookup, which finds at most 1,000 %s", l.Name, l.Resource.Resource)
 	if l.EffectiveScope() == v1alpha1.LookupScopeCluster {
 		note += ", and leaves out those of which it needs more than 1 KiB"
 	}
-	v.notes = append(v.notes, note)
-	changes := func(r admissionregistrationv1.NamedRuleWithOperations) bool {
-		return slices.Contains(r.Resources, l.Resource.Resource) && slices.ContainsFunc(
-			r.Operations, func(o admissionregistrationv1.OperationType) bool { return o != admissionregistrationv1.Create },
-		)
+	if !l.ofRequest {
+		return []string{note}
 	}
-	if slices.ContainsFunc(v.matching.rules, changes) {
-		v.notes = append(v.notes, fmt.Sprintf(
-			"the stored object of the request is not in the lookup %s: Kyverno finds it for UPDATE and DELETE", l.Name,
-		))
-	}
+	return []string{note, fmt.Sprintf("the lookup %s has no stored object of the request: Kyverno finds it for UPDATE and DELETE", l.Name)}
 }
 
-// finishLookups adds the values of the lookups.
+// finishLookups adds the values of the lookups, and removes those that no expression reads.
 func (c *convertedRule) finishLookups() error {
+	c.lookups = slices.DeleteFunc(c.lookups, func(l *ruleLookup) bool { return !c.reads("lookups." + l.Name) })
 	for _, l := range c.lookups {
 		if l.element.IsWhole() {
 			return &leftOutError{
@@ -282,8 +283,19 @@ func (c *convertedRule) finishLookups() error {
 			}
 		}
 		l.Value = l.element.Value("stored")
+		c.notes = append(c.notes, l.notes()...)
 	}
 	return nil
+}
+
+// reads reports whether an expression of the rule reads a variable.
+func (c *convertedRule) reads(variable string) bool {
+	p := &v1alpha1.WebhookPolicySpec{
+		MatchConditions: c.conditions, Variables: c.variables, Validations: v1alpha1.ValidationsOf(c.validations),
+		AuditAnnotations: c.annotations, Mutations: c.mutations,
+	}
+	pattern := regexp.MustCompile(regexp.QuoteMeta(variable) + `\b`)
+	return slices.ContainsFunc(conversion.Expressions(p), pattern.MatchString)
 }
 
 // policyLookups returns the lookups of a policy.

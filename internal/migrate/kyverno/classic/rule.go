@@ -121,6 +121,9 @@ func (c *convertedRule) finish() error {
 		}
 		c.guard(ce.And(c.guards...))
 	}
+	if err := c.finishLookups(); err != nil {
+		return err
+	}
 	if c.deletes && c.uses("variables."+variableResource) {
 		resource := admissionregistrationv1.Variable{
 			Name:       variableResource,
@@ -128,7 +131,7 @@ func (c *convertedRule) finish() error {
 		}
 		c.variables = append([]admissionregistrationv1.Variable{resource}, c.variables...)
 	}
-	return c.finishLookups()
+	return nil
 }
 
 // guard makes the expressions have no effect unless the namespace matches.

@@ -164,6 +164,9 @@ func (v Value) strict() (ce.Expression, error) {
 	case v.lists != nil:
 		return ce.False(), leftOut("a list of several fields that is not flattened")
 	case v.members != nil:
+		if _, isList := v.members["items"]; isList {
+			return ce.False(), leftOut("a list of objects as a whole")
+		}
 		return ce.False(), leftOut("an image as a whole")
 	}
 	return v.expression, nil
