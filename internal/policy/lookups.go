@@ -132,6 +132,9 @@ func (c *Compiled) lookUp(ctx context.Context, on *subject, index int, value ref
 	l := &c.lookups[index]
 	query := lookups.Query{Keys: keys, Match: l.match, Namespace: on.raw.Namespace, Own: on.own(l.program.Definition)}
 	found, err := host.Lookups.Lookup(ctx, l.program, query)
+	if report := traceOf(ctx).Lookup; report != nil {
+		report(LookedUp{Policy: c.name, Lookup: index, Keys: keys, Found: found.Values, Template: on.template, Err: err})
+	}
 	if err != nil {
 		return nil, 0, err
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/internal/celengine"
+	"github.com/ostiary/ostiary/internal/lookups"
 )
 
 // Trace gets what the policies of a tracing compiler evaluate for one request. Its
@@ -21,6 +22,20 @@ type Trace struct {
 	Expression func(Evaluated)
 	Invocation func(Invoked)
 	Exception  func(TriedException)
+	Lookup     func(LookedUp)
+}
+
+// LookedUp is what one lookup has found.
+type LookedUp struct {
+	Policy string
+	// Lookup is its index in the policy.
+	Lookup int
+	Keys   []string
+	Found  []lookups.Value
+	// Template is the path of the evaluated pod template, empty for the object itself.
+	Template string
+	// Err is the reason why there is no result.
+	Err error
 }
 
 // Evaluated is one evaluation of one expression.

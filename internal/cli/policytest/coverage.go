@@ -71,6 +71,9 @@ func (c *Coverage) addPolicy(p *offline.Policy) {
 		}
 		add(field, yes, no)
 	}
+	for i := range spec.Lookups {
+		add(fmt.Sprintf("spec.lookups[%d]", i), "objects found", "no objects found")
+	}
 	for i := range spec.Variables {
 		add(fmt.Sprintf("spec.variables[%d].expression", i), "evaluated", "")
 	}
@@ -109,6 +112,10 @@ func (c *Coverage) trace(policies []offline.Policy) (trace policy.Trace, finish 
 	found := map[string][]policy.Evaluated{}
 	called := map[string]bool{}
 	affected := map[string]bool{}
+	trace.Lookup = func(l policy.LookedUp) {
+		field := fmt.Sprintf("%s spec.lookups[%d]", l.Policy, l.Lookup)
+		found[field] = append(found[field], policy.Evaluated{Value: types.Bool(len(l.Found) > 0), Err: l.Err})
+	}
 	trace.Expression = func(e policy.Evaluated) {
 		if e.Stored {
 			return

@@ -1,4 +1,4 @@
-package exceptions
+package objects
 
 import (
 	"encoding/json"
@@ -14,11 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"github.com/ostiary/ostiary/controllers/internal/objects"
 )
 
-// script answers requests of a watcher one after the other, and notes what they ask for.
+// script answers requests of a follower one after the other, and notes what they ask for.
 type script struct {
 	mu      sync.Mutex
 	answers []string // the last one repeats
@@ -55,21 +53,21 @@ type journal struct {
 func (j *journal) note(format string, args ...any) {
 	j.got = append(j.got, fmt.Sprintf(format, args...))
 }
-func (j *journal) beginList()             { j.note("begin") }
-func (j *journal) endList(version string) { j.note("end %s", version) }
-func (j *journal) contacted()             {}
-func (j *journal) isIncomplete() bool     { return j.incomplete }
+func (j *journal) BeginList()             { j.note("begin") }
+func (j *journal) EndList(version string) { j.note("end %s", version) }
+func (j *journal) Contacted()             {}
+func (j *journal) IsIncomplete() bool     { return j.incomplete }
 
-func (j *journal) put(raw []byte, isNew bool) error {
-	o, err := identify(raw)
+func (j *journal) Put(raw []byte, isNew bool) error {
+	o, err := Identify(raw)
 	if j.note("put %s %t", o.Name, isNew); o.Name == j.bad {
 		err = fmt.Errorf("%s is bad", j.bad)
 	}
 	return err
 }
 
-func (j *journal) remove(raw []byte) error {
-	o, err := identify(raw)
+func (j *journal) Remove(raw []byte) error {
+	o, err := Identify(raw)
 	j.note("remove %s", o.Name)
 	return err
 }
@@ -88,7 +86,7 @@ func event(kind, name, version string) string {
 
 const expired = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`
 
-func TestWatcher(t *testing.T) {
+func TestFollower(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answers    []string
 		incomplete bool
@@ -159,10 +157,10 @@ func TestWatcher(t *testing.T) {
 			}
 			j := &journal{incomplete: tc.incomplete, bad: "bad"}
 			things := schema.GroupVersionResource{Version: "v1", Resource: "things"}
-			from := objects.Collection{Client: client.CoreV1().RESTClient(), Resource: things}
-			w := &watcher{from: from, target: j, log: logr.Discard()}
+			from := Collection{Client: client.CoreV1().RESTClient(), Resource: things}
+			f := &Follower{From: from, Target: j, Log: logr.Discard()}
 			for range tc.steps {
-				_ = w.step(t.Context()) // what follows an error is compared
+				_ = f.step(t.Context()) // what follows an error is compared
 			}
 			if diff := cmp.Diff(tc.wantAsked, s.asked); diff != "" {
 				t.Errorf("requests (-want +got):\n%s", diff)
