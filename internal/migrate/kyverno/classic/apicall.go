@@ -55,6 +55,9 @@ func (v *ruleConverter) apiCall(scope *conditions.Scope, name string, c *apiCall
 	if err != nil {
 		return leaveOut(err.Error(), "use a lookup")
 	}
+	var substituted []conditions.Value
+	outer := scope
+	scope = scope.Collecting(&substituted)
 	response, reads, err := v.response(scope, name, objects)
 	if err != nil {
 		return leaveOut(err.Error(), "use a lookup")
@@ -71,7 +74,38 @@ func (v *ruleConverter) apiCall(scope *conditions.Scope, name string, c *apiCall
 			return nil, fmt.Errorf("context variable %s: %w", name, err)
 		}
 	}
-	return scope.With(name, value).WithReads(name, parts), nil
+	if substituted, err = v.out.requireKeys(response, substituted); err != nil {
+		return nil, fmt.Errorf("context variable %s: %w", name, err)
+	}
+	return outer.With(name, value.WithSubstituted(substituted)).WithReads(name, parts), nil
+}
+
+// requireKeys makes the keys of the last lookup fail if one of some values cannot be evaluated, as a call
+// fails then. It returns those that keys cannot read.
+func (c *convertedRule) requireKeys(response conditions.Value, values []conditions.Value) (others []conditions.Value, err error) {
+	last := len(c.lookups) - 1
+	for _, v := range values {
+		parts, err := conditions.FailingParts([]conditions.Value{v})
+		if err != nil {
+			return nil, err
+		}
+		isKey := last >= 0 && response.IsLookup()
+		for _, p := range parts {
+			isKey = isKey && isAboutRequest(p.String())
+		}
+		if !isKey {
+			others = append(others, v)
+			continue
+		}
+		l := c.lookups[last]
+		for _, p := range parts {
+			if !ce.AlwaysReads(l.RequestKeys, p.String()) {
+				evaluated := ce.Relate(ce.Call(ce.List(p), "size"), ">", ce.Term("0")) // true, or a failure
+				l.RequestKeys = ce.If(evaluated, ce.Term(l.RequestKeys), ce.List()).String()
+			}
+		}
+	}
+	return others, nil
 }
 
 // orDefault is the value of a call, or a default if the object is absent. A list is never absent.

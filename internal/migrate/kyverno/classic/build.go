@@ -142,6 +142,7 @@ func (b *builder) buildGroup(group []placedRule, suffix string) {
 		p.Spec.Plugin = podSecurityPlugin(first.podSecurity)
 	}
 	p.Spec.Ratchet = first.ratchet
+	b.addExceptionObjects(o, group)
 	o.SetBackground("spec.background", b.source.Spec.Background)
 	b.bind(o, group)
 	if conversion.NamesCriticalResources(p) {

@@ -155,6 +155,12 @@ func (v *ruleConverter) withNewObject(scope *conditions.Scope, d contextDefiniti
 
 // contextValue converts a variable of a context.
 func contextValue(scope *conditions.Scope, d contextDefinition) (conditions.Value, error) {
+	var substituted []conditions.Value
+	v, err := valueOfDefinition(scope.Collecting(&substituted), d)
+	return v.WithSubstituted(substituted), err
+}
+
+func valueOfDefinition(scope *conditions.Scope, d contextDefinition) (conditions.Value, error) {
 	source := d.JMESPath
 	switch {
 	case d.Value != nil && source != "":

@@ -56,7 +56,8 @@ type convertedRule struct {
 	fails           bool            // the evaluation can fail
 	conditionsFail  bool            // the evaluation of preconditions can fail
 	guards          []ce.Expression // about the namespace
-	deletes         bool            // the object can be in oldObject
+	excepted        []excepted
+	deletes         bool // the object can be in oldObject
 	selector        *metav1.LabelSelector
 }
 

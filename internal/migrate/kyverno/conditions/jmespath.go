@@ -42,14 +42,15 @@ type Scope struct {
 	// List is the list of which the variable element is an element.
 	List string
 
-	reads map[string][]*Reads
-	used  map[string]bool
-	depth *int
+	reads  map[string][]*Reads
+	nested *[]Value
+	used   map[string]bool
+	depth  *int
 }
 
 // With returns a scope with one more variable.
 func (s *Scope) With(name string, v Value) *Scope {
-	inner := *s
+	inner := s.copied()
 	inner.Variables = map[string]Value{name: v}
 	for n, value := range s.Variables {
 		if n != name {
@@ -59,6 +60,15 @@ func (s *Scope) With(name string, v Value) *Scope {
 	if s.reads[name] != nil {
 		return inner.WithReads(name, nil)
 	}
+	return inner
+}
+
+// copied returns a copy that shares the names of the variables that expressions define.
+func (s *Scope) copied() *Scope {
+	if s.used == nil {
+		s.used = map[string]bool{}
+	}
+	inner := *s
 	return &inner
 }
 

@@ -77,13 +77,13 @@ func (r *Reads) value(source string, depth int) string {
 
 // WithReads returns a scope that records what expressions read of a variable.
 func (s *Scope) WithReads(name string, parts []*Reads) *Scope {
-	inner := *s
+	inner := s.copied()
 	inner.reads = maps.Clone(s.reads)
 	if inner.reads == nil {
 		inner.reads = map[string][]*Reads{}
 	}
 	inner.reads[name] = parts
-	return &inner
+	return inner
 }
 
 // ReadsOfList returns the reads of a list of objects in its field items.
@@ -114,7 +114,7 @@ func (s *Scope) withoutLiterals(source string) (*Scope, string, error) {
 		if start < 0 {
 			return s, source, nil
 		}
-		v, err := s.braces(inner)
+		v, err := s.substitute(inner)
 		if err != nil {
 			return s, "", err
 		}

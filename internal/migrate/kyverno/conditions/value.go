@@ -25,6 +25,8 @@ type Value struct {
 	otherwise  *Value // instead of a stream that is empty
 	// members are those of a value that only has members, such as the name of an image.
 	members map[string]Value
+	// substituted are values that Kyverno replaces in the expression before it evaluates it.
+	substituted []Value
 	// list has several lists of which each may be absent.
 	lists []Value
 }
