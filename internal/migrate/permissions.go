@@ -14,12 +14,16 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
-// labelParams adds the rules of a ClusterRole to those with which Ostiary reads params.
-const labelParams = "admission.ostiary.dev/aggregate-to-params"
+// Labels that add the rules of a ClusterRole to those with which Ostiary reads params and lookups.
+const (
+	labelParams  = "admission.ostiary.dev/aggregate-to-params"
+	labelLookups = "admission.ostiary.dev/aggregate-to-lookups"
+)
 
-// AddPermissions adds for each kind of params that results read a ClusterRole that lets Ostiary read
-// it. The input may define the kind.
+// AddPermissions adds for each kind of params, and for each resource of lookups, that results read a
+// ClusterRole that lets Ostiary read it. The input may define the kind.
 func (r *Result) AddPermissions(input []load.Object) {
+	r.addLookupRoles()
 	known := map[schema.GroupKind]bool{}
 	for i := range r.Conversions {
 		c := &r.Conversions[i]
@@ -40,6 +44,41 @@ func (r *Result) AddPermissions(input []load.Object) {
 	}
 }
 
+// addLookupRoles adds the ClusterRoles for the resources of lookups.
+func (r *Result) addLookupRoles() {
+	known := map[schema.GroupResource]bool{}
+	for i := range r.Conversions {
+		c := &r.Conversions[i]
+		for _, o := range slices.Clone(c.Outputs) {
+			p := o.Policy()
+			if p == nil {
+				continue
+			}
+			for _, l := range p.Spec.Lookups {
+				resource := schema.GroupResource{Group: l.Resource.Group, Resource: l.Resource.Resource}
+				if known[resource] {
+					continue
+				}
+				known[resource] = true
+				role := readingRole("ostiary-lookups-"+resource.String(), labelLookups, resource, "list", "watch")
+				c.Outputs = append(c.Outputs, role)
+				r.Outputs = append(r.Outputs, role)
+			}
+		}
+	}
+}
+
+// readingRole returns a ClusterRole that is added to another one by its label.
+func readingRole(name, label string, resource schema.GroupResource, verbs ...string) *conversion.Output {
+	return &conversion.Output{Object: &rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: "true"}},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{resource.Group}, Resources: []string{resource.Resource}, Verbs: verbs,
+		}},
+	}}
+}
+
 // paramsRole returns the permission to read a kind.
 func paramsRole(kind schema.GroupVersionKind, input []load.Object) *conversion.Output {
 	resource, isKnown := resourceOf(kind, input)
@@ -47,14 +86,7 @@ func paramsRole(kind schema.GroupVersionKind, input []load.Object) *conversion.O
 	if kind.Group != "" {
 		name += "." + kind.Group
 	}
-	role := &rbacv1.ClusterRole{
-		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{labelParams: "true"}},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{kind.Group}, Resources: []string{resource}, Verbs: []string{"get", "list", "watch"},
-		}},
-	}
-	o := &conversion.Output{Object: role}
+	o := readingRole(name, labelParams, schema.GroupResource{Group: kind.Group, Resource: resource}, "get", "list", "watch")
 	if !isKnown {
 		o.Comments = map[string]string{"rules[0].resources": "a guess for the kind " + kind.Kind}
 	}

@@ -31,6 +31,11 @@ func newResult(conversions []conversion.Conversion) *Result {
 			makeNameUnique(c, o, taken)
 		}
 	}
+	for _, o := range r.Outputs {
+		if x, ok := o.Object.(v1alpha1.Exception); ok && o.Of != nil {
+			x.GetSpec().PolicyName = o.Of.Object.GetName()
+		}
+	}
 	return r
 }
 
@@ -186,7 +191,9 @@ func (r *Result) Reject(name, why string) {
 		}
 	}
 	r.Outputs = nil
-	for _, c := range r.Conversions {
+	for i := range r.Conversions {
+		c := &r.Conversions[i]
+		c.Outputs = slices.DeleteFunc(c.Outputs, func(o *conversion.Output) bool { return o.Of != nil && is(o.Of) })
 		r.Outputs = append(r.Outputs, c.Outputs...)
 	}
 }

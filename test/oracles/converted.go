@@ -121,7 +121,9 @@ func (c *Converted) compile(apis *offline.APIs, result *migrate.Result, objects 
 	answers := offline.Answers{{Decision: offline.NoOpinion}}
 	c.namespaces = in.Namespaces
 	c.world = func(namespaces []*corev1.Namespace) *offline.World {
-		return offline.NewWorld(apis, namespaces, in.Objects, answers)
+		w := offline.NewWorld(apis, namespaces, in.Objects, answers)
+		w.AddExceptions(in.Exceptions)
+		return w
 	}
 	return nil
 }

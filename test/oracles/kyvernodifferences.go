@@ -29,10 +29,24 @@ func kyvernoErrors() []Difference {
 			},
 		},
 		{
-			Row:  "a mutation with `foreach` over an absent list",
+			Row:  "a mutation with `foreach` over an absent list, or one that fails beside others",
 			Note: "stays as it is: Kyverno denies it",
 			Shows: func(d *Disagreement) bool {
 				return d.Effect != DeniesMore && d.Source.Failed && d.sourceSays("failed to evaluate list")
+			},
+		},
+		{
+			Row:  "a mutation with `foreach` over an absent list, or one that fails beside others",
+			Note: "if a mutation fails, the others of the policy are applied",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == OtherObject && d.Source.Failed && sameJSON(d.Source.Object, d.Request.Object.Raw)
+			},
+		},
+		{
+			Row:  "a pattern that fails although the field of an anchor is absent, with `failurePolicy: Ignore`",
+			Note: "the field of one of its anchors is absent",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == DeniesMore && d.Source.Failed && !d.Ours.Failed && d.sourceSays("rule execution error")
 			},
 		},
 		{
@@ -41,7 +55,7 @@ func kyvernoErrors() []Difference {
 			Shows: func(d *Disagreement) bool {
 				return d.Effect == AllowsMore && d.Source.Failed && (d.sourceSays(
 					"failed to evaluate preconditions", "failed to evaluate list", "failed to load context",
-				) || d.Request.Operation == admissionv1.Delete && d.sourceSays("patch", "failed to mutate", "variable substitution"))
+				) || d.Request.Operation == admissionv1.Delete && d.sourceSays("patch", "failed to mutate", "variable substitution", "failed to evaluate policy"))
 			},
 		},
 		{
@@ -134,7 +148,7 @@ func kyvernoPodSecurity() []Difference {
 			},
 		},
 		{
-			Row:  "`podSecurity`, for an UPDATE of a Pod that already fails",
+			Row:  "`podSecurity`, for an UPDATE of a Pod",
 			Note: "another UPDATE is denied also if the stored object fails the level",
 			Shows: func(d *Disagreement) bool {
 				return d.Effect == DeniesMore && d.Request.Operation == admissionv1.Update && d.oursSays("violates PodSecurity")

@@ -121,6 +121,8 @@ type Object interface {
 type Output struct {
 	// Object with apiVersion and kind.
 	Object Object
+	// Of is the policy that an exception is from; nil for other objects.
+	Of *Output
 	// Origins are the objects whose comments, styles and order of fields it keeps. The first
 	// is the source itself.
 	Origins []Origin

@@ -39,7 +39,7 @@ func newClassicEngine(in *input) *classicEngine {
 		engine: engine.NewEngine(
 			configuration,
 			functions,
-			nil, // the API server
+			&in.api,
 			nil, // image registries
 			imageverifycache.DisabledImageVerifyCache(),
 			factories.DefaultContextLoaderFactory(in),

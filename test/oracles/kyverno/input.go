@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	policiesv1beta1 "github.com/kyverno/api/api/policies.kyverno.io/v1beta1"
 	kyvernov1 "github.com/kyverno/kyverno/api/kyverno/v1"
@@ -12,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -25,16 +28,18 @@ type input struct {
 	celExceptions []*policiesv1beta1.PolicyException
 	configMaps    []*corev1.ConfigMap
 	namespaces    []*corev1.Namespace
+	api           apiServer
 }
 
 func readInput(objects []json.RawMessage) (*input, error) {
 	in := &input{}
+	in.api.namespace = in.namespace
 	for _, raw := range objects {
 		var m metav1.TypeMeta
 		if err := json.Unmarshal(raw, &m); err != nil {
 			return nil, fmt.Errorf("reading an object: %w", err)
 		}
-		if err := in.add(m.GroupVersionKind(), raw); err != nil {
+		if err := errors.Join(in.add(m.GroupVersionKind(), raw), in.addStored(raw)); err != nil {
 			return nil, fmt.Errorf("reading a %s: %w", m.Kind, err)
 		}
 	}
@@ -66,6 +71,18 @@ func (in *input) add(kind schema.GroupVersionKind, raw []byte) error {
 		return read(raw, func(c *corev1.ConfigMap) { in.configMaps = append(in.configMaps, c) })
 	case "/Namespace":
 		return read(raw, func(n *corev1.Namespace) { in.namespaces = append(in.namespaces, n) })
+	}
+	return nil
+}
+
+// addStored makes an object one of those that the API server returns. Policies are none of them.
+func (in *input) addStored(raw []byte) error {
+	o := &unstructured.Unstructured{}
+	if err := json.Unmarshal(raw, o); err != nil {
+		return fmt.Errorf("decoding it: %w", err)
+	}
+	if !strings.HasSuffix(o.GroupVersionKind().Group, "kyverno.io") {
+		in.api.objects = append(in.api.objects, o)
 	}
 	return nil
 }

@@ -88,6 +88,7 @@ func answerTo(q *question) (a answer) {
 
 // engines are the engines of all kinds of policies, with the policies of a question.
 type engines struct {
+	api     *apiServer
 	classic *classicEngine
 	cel     *celEngine
 }
@@ -97,7 +98,7 @@ func newEngines(in *input) (*engines, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &engines{classic: newClassicEngine(in), cel: cel}, nil
+	return &engines{api: &in.api, classic: newClassicEngine(in), cel: cel}, nil
 }
 
 // decide calls the mutating engines and then the validating ones, as an API server calls the
@@ -108,6 +109,9 @@ func (e *engines) decide(request *admissionv1.AdmissionRequest) (d decision) {
 			d = decision{Panic: fmt.Sprintf("%v\n%s", p, debug.Stack())}
 		}
 	}()
+	if err := e.api.setRequest(request); err != nil {
+		return decision{Failed: true, Messages: []string{err.Error()}}
+	}
 	d.Allowed = true
 	current := request.DeepCopy()
 	for _, step := range []func(*admissionv1.AdmissionRequest, *decision) error{

@@ -120,6 +120,7 @@ func convertMutating(c *conversion.Conversion, exceptions []*appliedException) {
 		MutatingBindings: []*admissionregistrationv1.MutatingAdmissionPolicyBinding{all},
 	})
 	b.policy.Spec.Mutations = p.Spec.Mutations
+	b.withoutDelete()
 	if p.Spec.ReinvocationPolicy != "" {
 		b.policy.Spec.ReinvocationPolicy = &p.Spec.ReinvocationPolicy
 	}

@@ -40,6 +40,7 @@ func (p placedRule) key() []string {
 		p.ratchet,
 		p.podSecurity,
 		p.templates,
+		p.lookups,
 		len(p.mutations) > 0,
 	} {
 		text, _ := json.Marshal(v)
@@ -117,6 +118,7 @@ func (b *builder) buildGroup(group []placedRule, suffix string) {
 		},
 		MatchConditions: first.conditions,
 		ParamKind:       first.paramKind,
+		Lookups:         first.policyLookups(),
 		FailurePolicy:   b.failurePolicy(),
 		TimeoutSeconds:  b.timeout(),
 	}
@@ -140,6 +142,7 @@ func (b *builder) buildGroup(group []placedRule, suffix string) {
 		p.Spec.Plugin = podSecurityPlugin(first.podSecurity)
 	}
 	p.Spec.Ratchet = first.ratchet
+	b.addExceptionObjects(o, group)
 	o.SetBackground("spec.background", b.source.Spec.Background)
 	b.bind(o, group)
 	if conversion.NamesCriticalResources(p) {

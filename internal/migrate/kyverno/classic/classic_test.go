@@ -316,7 +316,9 @@ func newEngine(t *testing.T, objects []load.Object) (*offline.Engine, *offline.W
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e, offline.NewWorld(apis, in.Namespaces, in.Objects, offline.Answers{{Decision: offline.NoOpinion}})
+	w := offline.NewWorld(apis, in.Namespaces, in.Objects, offline.Answers{{Decision: offline.NoOpinion}})
+	w.AddExceptions(in.Exceptions)
+	return e, w
 }
 
 func complete(object map[string]any) map[string]any {

@@ -114,13 +114,14 @@ func (v *ruleConverter) withContext(scope *conditions.Scope, entries []contextEn
 			if err != nil {
 				return nil, fmt.Errorf("context variable %s: %w", e.Name, err)
 			}
-			scope = scope.With(e.Name, value)
+			parts := scope.ReadBy(strings.Trim(e.Variable.JMESPath, "{} "))
+			scope = scope.With(e.Name, value).WithReads(e.Name, parts)
 		case e.APICall != nil:
-			return nil, &leftOutError{
-				"context",
-				fmt.Sprintf("the variable %s reads the API with Kyverno's rights", e.Name),
-				"use params, or authorizer",
+			called, err := v.apiCall(scope, e.Name, e.APICall)
+			if err != nil {
+				return nil, err
 			}
+			scope = called
 		case e.ImageRegistry != nil:
 			return nil, &leftOutError{
 				"context",
@@ -154,6 +155,12 @@ func (v *ruleConverter) withNewObject(scope *conditions.Scope, d contextDefiniti
 
 // contextValue converts a variable of a context.
 func contextValue(scope *conditions.Scope, d contextDefinition) (conditions.Value, error) {
+	var substituted []conditions.Value
+	v, err := valueOfDefinition(scope.Collecting(&substituted), d)
+	return v.WithSubstituted(substituted), err
+}
+
+func valueOfDefinition(scope *conditions.Scope, d contextDefinition) (conditions.Value, error) {
 	source := d.JMESPath
 	switch {
 	case d.Value != nil && source != "":
@@ -165,7 +172,7 @@ func contextValue(scope *conditions.Scope, d contextDefinition) (conditions.Valu
 	case d.Value != nil:
 		return scope.Any(d.Value)
 	}
-	value, err := scope.JMESPath(strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(source), "{{"), "}}"))
+	value, err := scope.Definition(strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(source), "{{"), "}}"))
 	switch {
 	case err != nil:
 		return value, err

@@ -20,6 +20,9 @@ type appliedException struct {
 	source *load.Object
 	used   bool
 	failed []string
+	// conditions reports that it is a match condition of a policy, outputs are its objects.
+	conditions bool
+	outputs    []*conversion.Output
 }
 
 // exceptionsOf returns the exceptions of the input, and conversions of those that cannot be
@@ -66,12 +69,19 @@ func (e *appliedException) conversion() conversion.Conversion {
 			"no converted rule of the input has such a name",
 			"add the file of the policy with -f",
 		)
-	default:
+	case e.conditions:
 		c.Add(conversion.Row{
 			Outcome: conversion.Changed,
 			Detail:  "it is a matchCondition of the policy: clients that can update the policy can change the exception",
 		})
+	default:
+		c.Add(conversion.Row{
+			Outcome: conversion.Changed,
+			Output:  e.outputs[0],
+			Detail:  "clients that may use webhookpolicies/exceptions in the namespace can change it, and errors are not exempt",
+		})
 	}
+	c.Outputs = e.outputs
 	return c
 }
 
@@ -79,6 +89,10 @@ func (e *appliedException) conversion() conversion.Conversion {
 func (b *builder) except(out *convertedRule, c catalogue) {
 	for _, e := range b.exceptions {
 		if !e.refersTo(b.source, out.name) {
+			continue
+		}
+		if objects, ok := b.objects(e, out, c); ok {
+			out.excepted = append(out.excepted, objects...)
 			continue
 		}
 		err := b.exceptTemplates(e, out)
@@ -92,7 +106,7 @@ func (b *builder) except(out *convertedRule, c catalogue) {
 			out.notes = append(out.notes, note)
 			continue
 		}
-		e.used = true
+		e.used, e.conditions = true, true
 		out.condition("exception-"+e.Name, ce.Not(condition))
 		out.notes = append(out.notes, fmt.Sprintf("the exception %s is a match condition", e.Name))
 		if out.conditionsFail {

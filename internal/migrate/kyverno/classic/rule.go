@@ -38,6 +38,7 @@ type ruleConverter struct {
 type convertedRule struct {
 	name            string
 	conditions      []admissionregistrationv1.MatchCondition
+	lookups         []*ruleLookup
 	variables       []admissionregistrationv1.Variable
 	validations     []admissionregistrationv1.Validation
 	annotations     []admissionregistrationv1.AuditAnnotation
@@ -55,7 +56,8 @@ type convertedRule struct {
 	fails           bool            // the evaluation can fail
 	conditionsFail  bool            // the evaluation of preconditions can fail
 	guards          []ce.Expression // about the namespace
-	deletes         bool            // the object can be in oldObject
+	excepted        []excepted
+	deletes         bool // the object can be in oldObject
 	selector        *metav1.LabelSelector
 }
 
@@ -87,6 +89,7 @@ func convertRule(p *clusterPolicy, r *rule, c catalogue) (*convertedRule, error)
 	} else {
 		err = v.validate(r.Validate)
 	}
+	v.noteIgnoredErrors()
 	v.out.notes, v.out.fails = slices.Concat(m.notes, v.notes), v.fails
 	v.out.deletes, v.out.selector = m.deletes, m.selected
 	return v.out, err
@@ -118,6 +121,9 @@ func (c *convertedRule) finish() error {
 			}
 		}
 		c.guard(ce.And(c.guards...))
+	}
+	if err := c.finishLookups(); err != nil {
+		return err
 	}
 	if c.deletes && c.uses("variables."+variableResource) {
 		resource := admissionregistrationv1.Variable{
@@ -156,10 +162,11 @@ func (c *convertedRule) guard(e ce.Expression) {
 
 // uses reports whether an expression of the rule has a text.
 func (c *convertedRule) uses(text string) bool {
-	return slices.ContainsFunc(
-		c.conditions,
-		func(m admissionregistrationv1.MatchCondition) bool { return strings.Contains(m.Expression, text) },
-	) ||
+	return slices.ContainsFunc(c.lookups, func(l *ruleLookup) bool { return strings.Contains(l.RequestKeys, text) }) ||
+		slices.ContainsFunc(
+			c.conditions,
+			func(m admissionregistrationv1.MatchCondition) bool { return strings.Contains(m.Expression, text) },
+		) ||
 		slices.ContainsFunc(
 			c.variables,
 			func(v admissionregistrationv1.Variable) bool { return strings.Contains(v.Expression, text) },

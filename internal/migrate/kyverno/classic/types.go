@@ -89,7 +89,7 @@ func (b *blocks) UnmarshalJSON(raw []byte) error {
 type contextEntry struct {
 	Name            string             `json:"name"`
 	ConfigMap       *configMap         `json:"configMap,omitempty"`
-	APICall         any                `json:"apiCall,omitempty"`
+	APICall         *apiCall           `json:"apiCall,omitempty"`
 	ImageRegistry   any                `json:"imageRegistry,omitempty"`
 	Variable        *contextDefinition `json:"variable,omitempty"`
 	GlobalReference any                `json:"globalReference,omitempty"`

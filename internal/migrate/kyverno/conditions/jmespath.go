@@ -42,19 +42,33 @@ type Scope struct {
 	// List is the list of which the variable element is an element.
 	List string
 
-	used  map[string]bool
-	depth *int
+	reads  map[string][]*Reads
+	nested *[]Value
+	used   map[string]bool
+	depth  *int
 }
 
 // With returns a scope with one more variable.
 func (s *Scope) With(name string, v Value) *Scope {
-	inner := *s
+	inner := s.copied()
 	inner.Variables = map[string]Value{name: v}
 	for n, value := range s.Variables {
 		if n != name {
 			inner.Variables[n] = value
 		}
 	}
+	if s.reads[name] != nil {
+		return inner.WithReads(name, nil)
+	}
+	return inner
+}
+
+// copied returns a copy that shares the names of the variables that expressions define.
+func (s *Scope) copied() *Scope {
+	if s.used == nil {
+		s.used = map[string]bool{}
+	}
+	inner := *s
 	return &inner
 }
 
@@ -94,8 +108,21 @@ func (s *Scope) variable(v Value) string {
 
 // JMESPath converts an expression.
 func (s *Scope) JMESPath(source string) (Value, error) {
+	v, err := s.Definition(source)
+	if err == nil {
+		readWhole(s.ReadBy(source))
+	}
+	return v, err
+}
+
+// Definition converts an expression without a record of what is read of its result: see ReadBy.
+func (s *Scope) Definition(source string) (Value, error) {
 	if len(source) > maxSource {
 		return Value{}, fmt.Errorf("the expression has more than %d bytes: split it", maxSource)
+	}
+	s, source, err := s.withoutLiterals(source)
+	if err != nil {
+		return Value{}, err
 	}
 	node, err := jmespath.NewParser().Parse(strings.TrimSpace(source))
 	if err != nil {

@@ -39,7 +39,7 @@ func (s *Scope) Compare(key any, operator string, value any) (Result, error) {
 		return Result{}, err
 	}
 	e, err = s.withNulls(k, operator, v, e)
-	return Result{e, k.mayFail() || v.mayFail()}, err
+	return Result{e, mayFail(k, v)}, err
 }
 
 // withNulls gives a condition Kyverno's result for null: a key that is null satisfies no

@@ -12,6 +12,15 @@ import (
 // Field returns the value of a place.
 func Field(p ce.Place) Value { return placeValue(p) }
 
+// IsLookup reports whether the value is what a lookup finds: a list of objects, or one of them.
+func (v Value) IsLookup() bool {
+	list, ok := v.members["items"]
+	if ok {
+		v = list
+	}
+	return v.place != nil && strings.HasPrefix(v.place.Source().String(), "lookups.")
+}
+
 // IsConstant reports whether the value is a constant.
 func (v Value) IsConstant() bool { return v.isConstant }
 
@@ -81,6 +90,10 @@ func (v Value) Place() ce.Place {
 
 // JMESPathOf converts an expression that reads a value.
 func (s *Scope) JMESPathOf(source string, current Value) (Value, error) {
+	s, source, err := s.withoutLiterals(source)
+	if err != nil {
+		return Value{}, err
+	}
 	node, err := jmespath.NewParser().Parse(strings.TrimSpace(source))
 	if err != nil {
 		return Value{}, fmt.Errorf("parsing the JMESPath expression %q: %w", source, err)

@@ -1,6 +1,8 @@
 package conditions
 
 import (
+	"slices"
+
 	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
@@ -12,9 +14,49 @@ func (v Value) failingPart() (ce.Expression, error) {
 	return v.strict()
 }
 
+// withSubstituted returns values with those that are replaced in them.
+func withSubstituted(values []Value) (out []Value) {
+	for _, v := range values {
+		out = append(append(out, v), v.substituted...)
+	}
+	return out
+}
+
+// mayFail reports whether the evaluation of one of some values, or of what is replaced in it, can fail.
+func mayFail(values ...Value) bool {
+	return slices.ContainsFunc(withSubstituted(values), Value.mayFail)
+}
+
+// FailingParts returns what fails if the evaluation of one of some values does.
+func FailingParts(values []Value) (parts []ce.Expression, err error) {
+	for _, v := range withSubstituted(values) {
+		if !v.mayFail() {
+			continue
+		}
+		part, err := v.failingPart()
+		if err != nil {
+			return nil, err
+		}
+		if !containsExpression(parts, part) {
+			parts = append(parts, part)
+		}
+	}
+	return parts, nil
+}
+
+func containsExpression(all []ce.Expression, e ce.Expression) bool {
+	return slices.ContainsFunc(all, func(p ce.Expression) bool { return p.String() == e.String() })
+}
+
+// WithSubstituted returns a value in whose expression Kyverno replaces some values.
+func (v Value) WithSubstituted(values []Value) Value {
+	v.substituted = append(slices.Clone(v.substituted), values...)
+	return v
+}
+
 // hiddenParts returns those parts of values whose failure an expression can hide.
 func (s *Scope) hiddenParts(e ce.Expression, values ...Value) (hidden []ce.Expression, err error) {
-	for _, v := range values {
+	for _, v := range withSubstituted(values) {
 		if !v.mayFail() {
 			continue
 		}
@@ -25,7 +67,7 @@ func (s *Scope) hiddenParts(e ce.Expression, values ...Value) (hidden []ce.Expre
 		case ce.AlwaysReads(e.String(), part.String()):
 		case v.isFromParams(): // authors of params know their keys, and the result stays readable
 			s.note("a key that is absent in the ConfigMap denies only requests that it decides: Kyverno denies all of the rule")
-		default:
+		case !containsExpression(hidden, part):
 			hidden = append(hidden, part)
 		}
 	}
@@ -71,14 +113,14 @@ func (s *Scope) EvaluatedKeys(conditions []Condition) (ce.Expression, error) {
 	for _, c := range conditions[min(1, len(conditions)):] {
 		for _, side := range []any{c.Key, c.Value} {
 			v, err := s.Any(side)
-			if err != nil || !v.mayFail() {
+			if err != nil {
 				continue // what cannot be converted is reported by the conditions
 			}
-			part, err := v.failingPart()
+			failing, err := FailingParts([]Value{v})
 			if err != nil {
-				return part, err
+				return ce.False(), err
 			}
-			parts = append(parts, part)
+			parts = append(parts, failing...)
 		}
 	}
 	if len(parts) == 0 {

@@ -51,20 +51,21 @@ func (s *Scope) Text(text string) (Value, error) {
 		return Value{}, err
 	}
 	if len(parts) == 1 && parts[0].variable {
-		return s.braces(parts[0].text)
+		return s.substitute(parts[0].text)
 	}
 	if len(parts) == 0 || len(parts) == 1 {
 		return constantValue(strings.ReplaceAll(text, `\{{`, "{{")), nil
 	}
-	var operands []Value
+	var operands, nested []Value
 	var sources []string
 	for _, p := range parts {
 		e := ce.Quote(p.text)
 		if p.variable {
-			v, err := s.braces(p.text)
+			v, err := s.substitute(p.text)
 			if err != nil {
 				return Value{}, err
 			}
+			nested = append(nested, v.substituted...)
 			if e, err = textOf(v); err != nil {
 				return Value{}, err
 			}
@@ -72,11 +73,32 @@ func (s *Scope) Text(text string) (Value, error) {
 		}
 		sources = append(sources, e.In(ce.Addition))
 	}
-	return computedValue(
-		ce.Raw(strings.Join(sources, " + "), ce.Addition),
-		ce.ShapeOfKind(ce.KindString),
-		operands...,
-	), nil
+	v := computedValue(ce.Raw(strings.Join(sources, " + "), ce.Addition), ce.ShapeOfKind(ce.KindString), operands...)
+	v.substituted = nested
+	return v, nil
+}
+
+// substitute converts the expression of a variable in braces. Kyverno replaces the variables within it
+// before it evaluates the expression, so that it fails if one of them cannot be evaluated.
+func (s *Scope) substitute(text string) (Value, error) {
+	var nested []Value
+	v, err := s.Collecting(&nested).braces(text)
+	for _, n := range nested {
+		if n.mayFail() {
+			v.substituted = append(v.substituted, n)
+		}
+	}
+	if err == nil && s.nested != nil {
+		*s.nested = append(*s.nested, v)
+	}
+	return v, err
+}
+
+// Collecting returns a scope that adds the values of variables in texts to a list.
+func (s *Scope) Collecting(list *[]Value) *Scope {
+	inner := s.copied()
+	inner.nested = list
+	return inner
 }
 
 // braces converts the expression of a variable in braces. Kyverno replaces variables in raw
@@ -91,7 +113,7 @@ func (s *Scope) braces(text string) (Value, error) {
 		inner, rest := text[at+len(start):at+1+end], text[at+1+end+2:]
 		next := at + 1 + end + 2
 		if strings.Contains(inner, "'") && strings.HasPrefix(rest, "'") {
-			v, err := s.braces(strings.TrimSpace(inner))
+			v, err := s.substitute(strings.TrimSpace(inner))
 			if err != nil {
 				return Value{}, err
 			}

@@ -18,12 +18,15 @@ type Value struct {
 	absent     absence       // what the value is otherwise
 	fails      bool          // the evaluation of the expression may fail
 	required   bool          // the evaluation fails if the value is absent, although it has a place
+	piped      *ce.Place     // the place of a value after a pipe, for the fields of it
 	constant   any
 	isConstant bool
 	stream     *elementStream
 	otherwise  *Value // instead of a stream that is empty
 	// members are those of a value that only has members, such as the name of an image.
 	members map[string]Value
+	// substituted are values that Kyverno replaces in the expression before it evaluates it.
+	substituted []Value
 	// list has several lists of which each may be absent.
 	lists []Value
 }
@@ -82,7 +85,7 @@ func (v Value) orNull() Value {
 func (v Value) afterPipe() Value {
 	switch {
 	case v.place != nil && v.place.Optional():
-		return Value{expression: v.place.Value(), shape: v.shape, when: v.place.Present()}
+		return Value{expression: v.place.Value(), shape: v.shape, when: v.place.Present(), piped: v.place}
 	case v.absent == absentField:
 		return v.orNull()
 	}
@@ -163,6 +166,9 @@ func (v Value) strict() (ce.Expression, error) {
 	case v.lists != nil:
 		return ce.False(), leftOut("a list of several fields that is not flattened")
 	case v.members != nil:
+		if _, isList := v.members["items"]; isList {
+			return ce.False(), leftOut("a list of objects as a whole")
+		}
 		return ce.False(), leftOut("an image as a whole")
 	}
 	return v.expression, nil
@@ -229,12 +235,18 @@ func (v Value) field(name string) (Value, error) {
 	if v.members != nil {
 		member, ok := v.members[name]
 		if !ok {
+			if _, isList := v.members["items"]; isList {
+				return member, leftOut("the field %s of a list of objects", name)
+			}
 			return member, leftOut("the part %s of the name of an image", name)
 		}
 		return member, nil
 	}
-	if v.place != nil {
+	switch {
+	case v.place != nil:
 		return placeValue(v.place.Field(name)), nil
+	case v.piped != nil:
+		return placeValue(v.piped.Field(name)), nil
 	}
 	e, err := v.strict()
 	if err != nil {
