@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/internal/celengine"
+	"github.com/ostiary/ostiary/internal/lookups"
 )
 
 // Trace gets what the policies of a tracing compiler evaluate for one request. Its
@@ -21,6 +22,16 @@ type Trace struct {
 	Expression func(Evaluated)
 	Invocation func(Invoked)
 	Exception  func(TriedException)
+	Lookup     func(LookedUp)
+}
+
+// LookedUp is one search of a lookup. Keys and values can be those of Secrets: see lookups.Definition.
+type LookedUp struct {
+	Policy, Lookup string
+	Definition     lookups.Definition
+	Query          lookups.Query
+	Found          []lookups.Value
+	Err            error
 }
 
 // Evaluated is one evaluation of one expression.
