@@ -27,6 +27,9 @@ const (
 	// ConditionCAReady is true if the registered CA bundle of the backend is the
 	// current one of its source. Only policies with a backend have it.
 	ConditionCAReady = "CAReady"
+	// ConditionLookupsReady is true if every replica has read the objects of every lookup, and no
+	// limit leaves one out. Only policies with lookups have it.
+	ConditionLookupsReady = "LookupsReady"
 	// ConditionAudited is true if the policy is evaluated on all stored objects that it
 	// matches. It does not affect Ready.
 	ConditionAudited = "Audited"

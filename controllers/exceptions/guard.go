@@ -16,7 +16,7 @@ import (
 // write exceptions.
 const GuardName = "ostiary-policy-exceptions"
 
-// guard observes one of the two objects that guard exceptions. It implements target.
+// guard observes one of the two objects that guard exceptions. It implements objects.Target.
 type guard struct {
 	clock
 	spec    map[string]any // that is installed
@@ -27,15 +27,15 @@ type guard struct {
 	synced atomic.Bool
 }
 
-func (g *guard) beginList() { g.found = false }
+func (g *guard) BeginList() { g.found = false }
 
-func (g *guard) endList(string) {
+func (g *guard) EndList(string) {
 	g.set(g.found)
 	g.synced.Store(true)
 	g.changed()
 }
 
-func (g *guard) put(raw []byte, _ bool) error {
+func (g *guard) Put(raw []byte, _ bool) error {
 	var stored object
 	err := json.Unmarshal(raw, &stored)
 	g.found = err == nil && reflect.DeepEqual(stored.Spec, g.spec)
@@ -43,12 +43,12 @@ func (g *guard) put(raw []byte, _ bool) error {
 	return err
 }
 
-func (g *guard) remove([]byte) error {
+func (g *guard) Remove([]byte) error {
 	g.set(false)
 	return nil
 }
 
-func (g *guard) isIncomplete() bool { return false }
+func (g *guard) IsIncomplete() bool { return false }
 
 func (g *guard) set(exists bool) {
 	if g.exists.Swap(exists) != exists {

@@ -57,16 +57,16 @@ func TestGuard(t *testing.T) {
 			if tc.document == documents[1] {
 				g = guards[1]
 			}
-			g.contacted()
-			g.beginList()
-			if err := g.put(object, true); err != nil {
+			g.Contacted()
+			g.BeginList()
+			if err := g.Put(object, true); err != nil {
 				t.Fatal(err)
 			}
-			g.endList("1")
+			g.EndList("1")
 			if got := g.guards(); got != tc.want {
 				t.Errorf("guards: %t, want %t", got, tc.want)
 			}
-			if err := g.remove(object); err != nil || g.guards() {
+			if err := g.Remove(object); err != nil || g.guards() {
 				t.Errorf("guards after its deletion: %t, %v", g.guards(), err)
 			}
 		})

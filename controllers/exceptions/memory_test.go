@@ -24,7 +24,7 @@ func many(t *testing.T, s *Store, n int) {
 			`{"group":"","resources":["pods"],"objectSelector":{"matchLabels":{"app":"web-%d"}}}]`, i, i)
 		object = bytes.Replace(object, []byte(`[{"group":"","resources":["pods"]}]`), []byte(match), 1)
 		object = bytes.Replace(object, []byte(`"policyName":"p"`), fmt.Appendf(nil, `"policyName":"policy-%04d"`, i%1000), 1)
-		if err := s.collections[0].put(object, true); err != nil {
+		if err := s.collections[0].Put(object, true); err != nil {
 			t.Fatal(err)
 		}
 	}

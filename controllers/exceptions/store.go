@@ -86,28 +86,28 @@ func (s *Store) NeedLeaderElection() bool { return false }
 func (s *Store) Start(ctx context.Context) error {
 	s.started.Store(new(time.Now()))
 	var running sync.WaitGroup
-	for _, w := range s.watchers() {
-		running.Go(func() { w.run(ctx) })
+	for _, w := range s.followers() {
+		running.Go(func() { w.Run(ctx) })
 	}
 	running.Wait()
 	return nil
 }
 
-func (s *Store) watchers() []*watcher {
-	watch := func(group, resource, selector string, t target) *watcher {
+func (s *Store) followers() []*objects.Follower {
+	follow := func(group, resource, selector string, t objects.Target) *objects.Follower {
 		version := "v1"
 		if group == v1alpha1.GroupName {
 			version = v1alpha1.GroupVersion.Version
 		}
 		gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
-		return &watcher{from: objects.Collection{Client: s.options.REST, Resource: gvr}, selector: selector, target: t, log: s.options.Log}
+		return &objects.Follower{From: objects.Collection{Client: s.options.REST, Resource: gvr}, Selector: selector, Target: t, Log: s.options.Log}
 	}
 	const admission, named = "admissionregistration.k8s.io", "metadata.name=" + GuardName
-	return []*watcher{
-		watch(v1alpha1.GroupName, "webhookpolicyexceptions", "", s.collections[0]),
-		watch(v1alpha1.GroupName, "clusterwebhookpolicyexceptions", "", s.collections[1]),
-		watch(admission, "validatingadmissionpolicies", named, s.guards[0]),
-		watch(admission, "validatingadmissionpolicybindings", named, s.guards[1]),
+	return []*objects.Follower{
+		follow(v1alpha1.GroupName, "webhookpolicyexceptions", "", s.collections[0]),
+		follow(v1alpha1.GroupName, "clusterwebhookpolicyexceptions", "", s.collections[1]),
+		follow(admission, "validatingadmissionpolicies", named, s.guards[0]),
+		follow(admission, "validatingadmissionpolicybindings", named, s.guards[1]),
 	}
 }
 
@@ -179,7 +179,7 @@ func (s *Store) Report(r *versionskew.Report) {
 	r.SetUnloaded(unloaded)
 }
 
-// collection reads the exceptions of one kind into the store. It implements target.
+// collection reads the exceptions of one kind into the store. It implements objects.Target.
 type collection struct {
 	clock
 	store    *Store
@@ -195,7 +195,7 @@ func (c *collection) has(namespace string) bool {
 	return (namespace == "") == (c.resource == versionskew.ClusterExceptions)
 }
 
-func (c *collection) beginList() {
+func (c *collection) BeginList() {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	c.list++
@@ -206,7 +206,7 @@ func (c *collection) beginList() {
 	}
 }
 
-func (c *collection) endList(version string) {
+func (c *collection) EndList(version string) {
 	s := c.store
 	s.mu.Lock()
 	for namespace, sp := range s.spaces {
@@ -226,8 +226,8 @@ func (c *collection) endList(version string) {
 	s.listeners.Notify()
 }
 
-// isIncomplete reports whether exceptions were left out that may fit now.
-func (c *collection) isIncomplete() bool {
+// IsIncomplete reports whether exceptions were left out that may fit now.
+func (c *collection) IsIncomplete() bool {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	for namespace, sp := range c.store.spaces {
@@ -242,11 +242,11 @@ func (c *collection) isIncomplete() bool {
 // bytes.
 func hasRoom(used, limit int64) bool { return used <= limit-limit/4 }
 
-func (c *collection) put(raw []byte, isNew bool) error {
+func (c *collection) Put(raw []byte, isNew bool) error {
 	r, err := newRecord(raw, c.store.known)
 	if err != nil {
 		c.store.options.Log.Error(err, "an exception has no effect, because it cannot be read")
-		return c.remove(raw)
+		return c.Remove(raw)
 	}
 	r.list = c.list
 	changed := c.store.put(r, isNew)
@@ -254,8 +254,8 @@ func (c *collection) put(raw []byte, isNew bool) error {
 	return nil
 }
 
-func (c *collection) remove(raw []byte) error {
-	object, err := identify(raw)
+func (c *collection) Remove(raw []byte) error {
+	object, err := objects.Identify(raw)
 	if err != nil {
 		return err
 	}
@@ -395,7 +395,7 @@ func (s *Store) forget(namespace string, sp *space) {
 // clock notes when an API server confirmed last what a target has.
 type clock struct{ last atomic.Pointer[time.Time] }
 
-func (c *clock) contacted() { c.last.Store(new(time.Now())) }
+func (c *clock) Contacted() { c.last.Store(new(time.Now())) }
 
 func (c *clock) isCurrent() bool {
 	last := c.last.Load()

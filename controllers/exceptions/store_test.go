@@ -38,12 +38,12 @@ func newTestStore(t *testing.T, room int64) *Store {
 	for _, g := range s.guards {
 		g.exists.Store(true)
 		g.synced.Store(true)
-		g.contacted()
+		g.Contacted()
 	}
 	for _, c := range s.collections {
-		c.contacted()
-		c.beginList()
-		c.endList("1")
+		c.Contacted()
+		c.BeginList()
+		c.EndList("1")
 	}
 	return s
 }
@@ -51,7 +51,7 @@ func newTestStore(t *testing.T, room int64) *Store {
 func (s *Store) putAll(t *testing.T, objects ...[]byte) {
 	t.Helper()
 	for _, object := range objects {
-		if err := s.collections[0].put(object, true); err != nil {
+		if err := s.collections[0].Put(object, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,22 +100,22 @@ func TestLeftOutComesBack(t *testing.T) {
 	c := s.collections[0]
 	objects := [][]byte{raw("n", "a", 6), raw("n", "b", 5), raw("n", "c", 4), raw("n", "d", 3), raw("n", "e", 2)}
 	s.putAll(t, objects...)
-	if c.isIncomplete() {
+	if c.IsIncomplete() {
 		t.Error("a full namespace is read again")
 	}
-	if err := c.remove(objects[1]); err != nil {
+	if err := c.Remove(objects[1]); err != nil {
 		t.Fatal(err)
 	}
 	s.putAll(t, raw("n", "f", 1)) // fits, but an older one is left out
 	if diff := cmp.Diff([]string{"a", "c", "d"}, s.names("n")); diff != "" {
 		t.Errorf("in effect (-want +got):\n%s", diff)
 	}
-	if !c.isIncomplete() {
+	if !c.IsIncomplete() {
 		t.Error("a namespace with room is not read again")
 	}
-	c.beginList()
+	c.BeginList()
 	s.putAll(t, objects[0], objects[2], objects[3], objects[4], raw("n", "f", 1))
-	c.endList("2")
+	c.EndList("2")
 	if diff := cmp.Diff([]string{"a", "c", "d", "e"}, s.names("n")); diff != "" {
 		t.Errorf("in effect after a list (-want +got):\n%s", diff)
 	}

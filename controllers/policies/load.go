@@ -19,6 +19,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/egress"
+	"github.com/ostiary/ostiary/internal/lookups"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
@@ -42,7 +43,7 @@ type Loader struct {
 	ExemptNamespaces []string
 	// Prepare gets the policies that are or can be registered, before requests use them,
 	// and provides their dependencies. It must not change the policies. Nil is allowed.
-	Prepare func([]*v1alpha1.WebhookPolicy, []policy.ParamNeed)
+	Prepare func([]*v1alpha1.WebhookPolicy, Needs)
 	// Backends can be nil: policies with a backend are then not registered.
 	Backends Backends
 	// BackendRule decides which backends are registered.
@@ -70,6 +71,12 @@ type Loader struct {
 
 	cached    toolscache.Store   // of the informer of policies
 	notLoaded events.Broadcaster // notifies if a report finds that a policy is not loaded
+}
+
+// Needs are what policies read besides requests.
+type Needs struct {
+	Params  []policy.ParamNeed
+	Lookups []*lookups.Program
 }
 
 // SetupWithManager adds the loader to a manager. All events lead to one request, which

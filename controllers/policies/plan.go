@@ -122,15 +122,16 @@ func (l *Loader) prepare(state *State) {
 		return
 	}
 	var planned []*v1alpha1.WebhookPolicy
-	var params []policy.ParamNeed
+	var needs Needs
 	for _, e := range state.Entries {
 		if e.Planned() {
 			p, compiled := e.Effective()
 			planned = append(planned, p)
-			params = append(params, compiled.ParamNeeds()...)
+			needs.Params = append(needs.Params, compiled.ParamNeeds()...)
+			needs.Lookups = append(needs.Lookups, compiled.LookupNeeds()...)
 		}
 	}
-	l.Prepare(planned, params)
+	l.Prepare(planned, needs)
 }
 
 // count sets the metrics of the policies in a state.

@@ -27,7 +27,7 @@ func TestReportRoundTrip(t *testing.T) {
 		"policies": loaded("18446744073709551616"),
 		"everything": {
 			Report: versionskew.Report{
-				Loaded: versionskew.Vector{versionskew.Policies: "42"}, Known: "a,b(c)", Withheld: "spec.b.c", Unloaded: "n/e",
+				Loaded: versionskew.Vector{versionskew.Policies: "42"}, Known: "a,b(c)", Withheld: "spec.b.c", Unloaded: "n/e", Unready: "1a",
 			},
 			Epoch: 7, Fingerprint: "ab12", BadCertificates: 3,
 		},

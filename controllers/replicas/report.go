@@ -17,6 +17,7 @@ const (
 	annotationKnown           = v1alpha1.GroupName + "/known-fields"
 	annotationWithheld        = v1alpha1.GroupName + "/withheld-fields"
 	annotationUnloaded        = v1alpha1.GroupName + "/unloaded-exceptions"
+	annotationUnready         = v1alpha1.GroupName + "/unready-lookups"
 	annotationExceptionUses   = v1alpha1.GroupName + "/exception-uses"
 	annotationEpoch           = v1alpha1.GroupName + "/serving-epoch"
 	annotationFingerprint     = v1alpha1.GroupName + "/serving-fingerprint"
@@ -54,6 +55,9 @@ func (r Report) annotations() map[string]string {
 	if r.Unloaded != "" {
 		out[annotationUnloaded] = r.Unloaded
 	}
+	if r.Unready != "" {
+		out[annotationUnready] = r.Unready
+	}
 	if r.Epoch != 0 {
 		out[annotationEpoch] = strconv.FormatInt(r.Epoch, 10)
 	}
@@ -73,6 +77,7 @@ func reportOf(annotations map[string]string) (Report, error) {
 	r.Known = annotations[annotationKnown]
 	r.Withheld = annotations[annotationWithheld]
 	r.Unloaded = annotations[annotationUnloaded]
+	r.Unready = annotations[annotationUnready]
 	for _, resource := range versionskew.Resources() {
 		r.Loaded[resource] = annotations[annotationLoaded+resource.String()]
 	}

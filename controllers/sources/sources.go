@@ -21,7 +21,9 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/images"
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/controllers/lookups"
 	"github.com/ostiary/ostiary/controllers/params"
+	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/resources"
 	"github.com/ostiary/ostiary/controllers/schemas"
 	"github.com/ostiary/ostiary/controllers/typechecking"
@@ -43,8 +45,10 @@ type Options struct {
 	ParamsAccount string
 	// CacheMemory limits the memory of cached objects, in bytes. 0 means DefaultCacheMemory.
 	CacheMemory int64
-	Log         logr.Logger
-	Registerer  prometheus.Registerer
+	// Lookups limits the lookups of policies. Its clients, Account, Log and Registerer are set here.
+	Lookups    lookups.Options
+	Log        logr.Logger
+	Registerer prometheus.Registerer
 }
 
 // DefaultCacheMemory is the default limit of the memory of cached objects.
@@ -54,6 +58,7 @@ const DefaultCacheMemory = 64 << 20
 type Sources struct {
 	Params        *params.Store // of policies
 	PluginObjects *params.Store // listed by plugins
+	Lookups       *lookups.Store
 	Images        *images.Store
 	Resources     *resources.Resources
 	Schemas       *schemas.Converters
@@ -93,7 +98,24 @@ func New(o Options) (*Sources, error) {
 	if err := s.addStores(o, known); err != nil {
 		return nil, err
 	}
-	return s, nil
+	return s, s.addLookups(o, known)
+}
+
+// lookupsAccount is the ServiceAccount whose permissions limit what lookups read.
+const lookupsAccount = "ostiary-lookups"
+
+func (s *Sources) addLookups(o Options, known lookups.Discovery) error {
+	config := rest.CopyConfig(o.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: serviceaccount.MakeUsername(o.Namespace, lookupsAccount)}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making a client for lookups: %w", err)
+	}
+	l := o.Lookups
+	l.REST, l.Account, l.Discovery = client.CoreV1().RESTClient(), o.Namespace+"/"+lookupsAccount, known
+	l.Log, l.Registerer = o.Log.WithName("lookups"), o.Registerer
+	s.Lookups = lookups.New(l)
+	return nil
 }
 
 func (s *Sources) addStores(o Options, known params.Discovery) error {
@@ -137,11 +159,11 @@ func (s *Sources) NewParams() *params.Store { return params.New(s.params) }
 
 // Runnables returns what every replica runs. The leader also runs Types.
 func (s *Sources) Runnables() []manager.Runnable {
-	return []manager.Runnable{s.Params, s.PluginObjects, s.Images, s.Resources, s.Schemas, s.Versions, follower{s}}
+	return []manager.Runnable{s.Params, s.PluginObjects, s.Lookups, s.Images, s.Resources, s.Schemas, s.Versions, follower{s}}
 }
 
 // Prepare sets the policies whose dependencies are read.
-func (s *Sources) Prepare(policies []*v1alpha1.WebhookPolicy, needs []policy.ParamNeed) {
+func (s *Sources) Prepare(policies []*v1alpha1.WebhookPolicy, needs policies.Needs) {
 	var unread []admissionregistrationv1.ParamKind
 	var listed []policy.ParamNeed
 	var backends []pluginapi.SecretKey
@@ -157,7 +179,8 @@ func (s *Sources) Prepare(policies []*v1alpha1.WebhookPolicy, needs []policy.Par
 		}
 	}
 	s.Images.Want(backends)
-	s.Params.Want(needs, unread...)
+	s.Params.Want(needs.Params, unread...)
+	s.Lookups.Want(needs.Lookups)
 	s.PluginObjects.Want(listed)
 	s.keep(policies)
 	s.Schemas.Want(policies)

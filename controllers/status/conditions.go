@@ -34,6 +34,8 @@ const (
 	ReasonParamsNotReady = "ParamsNotReady"
 	// ReasonParamsNotFound means that the policy is enforced without the params that a binding names.
 	ReasonParamsNotFound = "ParamsNotFound"
+	// ReasonLookupsNotReady means that requests that read a lookup are errors.
+	ReasonLookupsNotReady = "LookupsNotReady"
 	// ReasonSchemaNotReady means that the schema of a mutated kind is not available.
 	ReasonSchemaNotReady = "SchemaNotReady"
 	// ReasonRefused means that the API server rejects the registration.
@@ -44,8 +46,8 @@ const (
 	ReasonEnforced = "Enforced"
 	// ReasonSuspended means that requests pass the policy until a time.
 	ReasonSuspended = "Suspended"
-	// ReasonComplete means that every matching stored object is evaluated, or that the rehearsal
-	// of a policy found nothing.
+	// ReasonComplete means that every matching stored object is evaluated, that the rehearsal of a
+	// policy found nothing, or that every replica has read the objects of every lookup.
 	ReasonComplete = "Complete"
 	// ReasonFindings means that the rehearsal of a policy found something to correct.
 	ReasonFindings = "Findings"
@@ -81,6 +83,7 @@ type observation struct {
 	certificateProblem string // why there is no certificate
 	missing            missingDependency
 	absentParams       string // what happens because params do not exist
+	lookups            lookupsInput
 	suspended          string // until when
 	rejection          string // of the API server
 	skew               string // which replica does not know its fields
@@ -104,6 +107,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, now me
 		FailurePolicy:      failurePolicy(&p.Spec),
 		TypeChecking:       in.types,
 		Audit:              auditOf(p, &in, state),
+		Lookups:            in.lookups.statuses,
 	}
 	var o observation
 	o, status.Webhooks = gather(p, state, in)
@@ -128,6 +132,7 @@ func gather(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs) (observ
 	o, refs := observeLoaded(p, state)
 	o.missing, o.waitReason, o.reachable, o.caReady = in.missing, in.waitReason, in.reachable, in.caReady
 	o.certificateProblem, o.absentParams = in.certificateProblem, in.absentParams
+	o.lookups = in.lookups
 	o.rules, o.advice = in.rules, warningsOf(in.rules, in.types)
 	o.propagating = o.registered && in.propagating
 	if state != nil {
@@ -213,6 +218,7 @@ func table(p *v1alpha1.WebhookPolicy, o *observation, refs []v1alpha1.WebhookRef
 		{rules: []rule{
 			{o.missing.message != "" && o.rejection == "", no, o.missing.reason, o.missing.message},
 		}},
+		{kind: v1alpha1.ConditionLookupsReady, rules: o.lookups.rules()},
 		{kind: v1alpha1.ConditionRegistered, rules: []rule{
 			{!o.loaded, no, ReasonPending, notCompiled},
 			{o.rejection != "", no, ReasonRefused, rejectedMessage(p, o)},

@@ -22,6 +22,7 @@ type inputs struct {
 	missing missingDependency
 	// absentParams says what happens to requests because params do not exist.
 	absentParams string
+	lookups      lookupsInput
 	// waitReason names the replica that the registration waits for.
 	waitReason string
 	// propagating says that API servers may still use the previous configuration.

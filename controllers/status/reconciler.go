@@ -150,7 +150,8 @@ func (r *Reconciler) repairWait(p *v1alpha1.WebhookPolicy, want v1alpha1.Webhook
 // requeue asks for another reconcile while the status waits for replicas, because no event
 // reports that a replica has ended without releasing its Lease, and at the end of a suspension.
 func (r *Reconciler) requeue(p *v1alpha1.WebhookPolicy, s v1alpha1.WebhookPolicyStatus) ctrl.Result {
-	if find(s, v1alpha1.ConditionRegistered).Reason == ReasonWaitingForReplicas {
+	if find(s, v1alpha1.ConditionRegistered).Reason == ReasonWaitingForReplicas ||
+		find(s, v1alpha1.ConditionLookupsReady).Reason == ReasonWaitingForReplicas {
 		return ctrl.Result{RequeueAfter: retryInterval}
 	}
 	return ctrl.Result{RequeueAfter: max(0, p.SuspendedUntil().Sub(r.Clock.Now()))}
@@ -163,7 +164,7 @@ func (r *Reconciler) requeue(p *v1alpha1.WebhookPolicy, s v1alpha1.WebhookPolicy
 func shouldReport(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs) bool {
 	o, _ := observeLoaded(p, state)
 	blocked := o.noCertificate && in.certificateProblem != "" // lasts until a user acts
-	transient := !blocked && (o.noCertificate || in.missing.transient || in.caReady == nil && in.reachable != nil && in.reachable.Reason == ReasonPending)
+	transient := !blocked && (o.noCertificate || in.missing.transient || in.lookups.loading != "" || in.caReady == nil && in.reachable != nil && in.reachable.Reason == ReasonPending)
 	registered := o.registered && find(p.Status, v1alpha1.ConditionRegistered).Status != metav1.ConditionTrue
 	return o.loaded && (!transient || registered || p.Status.ObservedGeneration != p.Generation)
 }

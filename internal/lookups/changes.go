@@ -52,7 +52,7 @@ func (c *Changes) EndList() {
 	}
 	for name, n := range x.namespaces {
 		if n.over.reason != "" && n.over.list != x.list {
-			n.over, x.changed, x.faulty = fault{}, true, true
+			n.over, n.released, x.changed, x.faulty = fault{}, false, true, true
 			x.forget(name, n)
 		}
 	}
@@ -80,7 +80,7 @@ func (x *Index) put(o *object, example string) {
 		n = &namespace{}
 		x.namespaces[name] = n
 	}
-	if !x.fits(o, n) {
+	if x.isReleased(n) || !x.fits(o, n) {
 		x.forget(name, n)
 		return
 	}

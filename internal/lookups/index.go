@@ -179,6 +179,7 @@ type namespace struct {
 	pairs, bytes, failed int64
 	example              string // of a failure
 	over                 fault
+	released             bool // over is the reason of Release
 }
 
 // Ref names a stored object.
@@ -234,13 +235,14 @@ func (x *Index) Close() {
 
 // publish makes the content visible to requests.
 func (x *Index) publish() {
-	v := &View{definition: x.definition, pairs: x.pairs.Clone(), full: x.full.reason}
+	v := &View{definition: x.definition, pairs: x.pairs.Clone()}
 	if last := x.view.Load(); last != nil {
 		v.Revision, v.faults = last.Revision+1, last.faults
 	}
 	if x.faulty {
 		v.faults = x.faults()
 	}
+	v.full = x.incomplete(v.faults)
 	x.view.Store(v)
 	x.changed, x.faulty = false, false
 }

@@ -78,15 +78,15 @@ func Compile(c *celengine.Compiler, l *v1alpha1.Lookup, path *field.Path) (*Prog
 	if len(errs) > 0 {
 		return nil, errs
 	}
-	p.reads = identity().Union(flow.ReadOfInput(celsyntax.StoredVarName))
+	p.reads = Identity().Union(flow.ReadOfInput(celsyntax.StoredVarName))
 	if flow.Unknown() {
 		p.reads = unstructuredjson.Everything()
 	}
 	return p, nil
 }
 
-// identity selects what is read of every stored object.
-func identity() unstructuredjson.Selection {
+// Identity selects what is read of every stored object.
+func Identity() unstructuredjson.Selection {
 	return unstructuredjson.Path("metadata", "name").Union(unstructuredjson.Path("metadata", "namespace")).
 		Union(unstructuredjson.Path("metadata", "uid")).Union(unstructuredjson.Path("metadata", "resourceVersion"))
 }

@@ -48,6 +48,7 @@ func newEnvironment(
 		Pods:           sources.NewPods(p.client.CoreV1()),
 		Params:         objects.Params,
 		ParamKinds:     objects.Params,
+		Lookups:        objects.Lookups,
 		Listed:         objects.PluginObjects,
 		Images:         objects.Images,
 		Matcher:        resources.Matcher{Matcher: matcher, Resources: objects.Resources},

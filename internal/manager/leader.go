@@ -47,6 +47,7 @@ func newElector(
 		status.Backends(set.backends),
 		status.Params(objects.Params),
 		status.PluginObjects(objects.PluginObjects),
+		status.Lookups(objects.Lookups, p.peers, p.replicas.Subscribe),
 		status.Images(objects.Images),
 		status.Schemas(objects.Schemas),
 		status.Types(objects.Types),

@@ -114,6 +114,7 @@ func newReplica(ctx context.Context, config *rest.Config, o options.Options, log
 	err = serveProbes(p, map[string]func() error{
 		"policies":     store.Loaded,
 		"params":       func() error { return errors.Join(objects.Params.Ready(), objects.PluginObjects.Ready()) },
+		"lookups":      objects.Lookups.Ready,
 		"resources":    objects.Resources.Ready,
 		"schemas":      objects.Schemas.Ready,
 		"certificates": provider.Ready,
@@ -125,7 +126,7 @@ func newReplica(ctx context.Context, config *rest.Config, o options.Options, log
 	if err != nil {
 		return nil, err
 	}
-	if err := p.add(newReporter(p, set, provider), elector, p.replicas); err != nil {
+	if err := p.add(newReporter(p, set, objects, provider), elector, p.replicas); err != nil {
 		return nil, err
 	}
 	return &replica{manager: p.manager, rotator: rotator, server: server, elector: elector}, nil

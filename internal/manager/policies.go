@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -11,11 +12,13 @@ import (
 	"github.com/ostiary/ostiary/controllers/backends"
 	"github.com/ostiary/ostiary/controllers/certificates"
 	"github.com/ostiary/ostiary/controllers/exceptions"
+	"github.com/ostiary/ostiary/controllers/lookups"
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/policyvalidator"
 	"github.com/ostiary/ostiary/controllers/sources"
 	"github.com/ostiary/ostiary/controllers/violations"
 	"github.com/ostiary/ostiary/internal/metrics"
+	"github.com/ostiary/ostiary/internal/options"
 )
 
 // newSources returns the objects that evaluations read, and adds what reads them.
@@ -26,6 +29,7 @@ func newSources(p process) (*sources.Sources, error) {
 		Namespace:     p.options.Namespace,
 		ParamsAccount: p.options.Authors.ParamsAccount,
 		CacheMemory:   p.options.Load.CacheMemory.Value(),
+		Lookups:       lookupOptions(p.options),
 		Log:           p.log,
 		Registerer:    ctrlmetrics.Registry,
 	})
@@ -38,6 +42,14 @@ func newSources(p process) (*sources.Sources, error) {
 		return nil, fmt.Errorf("watching namespaces: %w", err)
 	}
 	return objects, p.add(objects.Runnables()...)
+}
+
+// lookupOptions returns the limits of lookups.
+func lookupOptions(o options.Options) lookups.Options {
+	return lookups.Options{
+		Entries: int64(o.Lookups.Entries), Memory: cmp.Or(o.Lookups.Memory.Value(), options.DefaultLookupMemory), MaxAge: o.Lookups.MaxAge,
+		Sensitive: o.Sensitive(),
+	}
 }
 
 // policySet is what compiles, keeps and evaluates policies.

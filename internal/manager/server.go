@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/utils/clock"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -11,6 +12,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/policyvalidator"
 	"github.com/ostiary/ostiary/controllers/replicas"
+	"github.com/ostiary/ostiary/controllers/sources"
 	"github.com/ostiary/ostiary/webhooks"
 )
 
@@ -69,7 +71,7 @@ func newAuthenticator(p process) (*authentication.Authenticator, error) {
 }
 
 // newReporter returns what reports the state of this replica in its Lease.
-func newReporter(p process, set policySet, provider *certificates.Provider) *replicas.Reporter {
+func newReporter(p process, set policySet, objects *sources.Sources, provider *certificates.Provider) *replicas.Reporter {
 	return replicas.NewReporter(replicas.Options{
 		Client:    p.client,
 		Namespace: p.options.Namespace,
@@ -84,15 +86,19 @@ func newReporter(p process, set policySet, provider *certificates.Provider) *rep
 				BadCertificates: provider.Distrusted(),
 			}
 			set.exceptions.Report(&report.Report)
+			objects.Lookups.Report(&report.Report) // after the versions of policies, whose lookups it knows
 			return report
 		},
 		Violations: set.counts.Encode,
 
 		ExceptionUses: set.exceptions.EncodeUses,
 
-		Loaded:  set.store.Loaded,
+		// The replica is not ready before, and its Lease would report lookups that no request needs yet.
+		Loaded:  func() error { return errors.Join(set.store.Loaded(), objects.Lookups.Ready()) },
 		Current: func(ctx context.Context) error { return set.loader.Current(ctx, p.manager.GetAPIReader()) },
-		Changes: []func(context.Context) <-chan struct{}{set.store.Subscribe, provider.Subscribe, set.exceptions.Subscribe},
-		Log:     p.log.WithName("replicas"),
+		Changes: []func(context.Context) <-chan struct{}{
+			set.store.Subscribe, provider.Subscribe, set.exceptions.Subscribe, objects.Lookups.Subscribe,
+		},
+		Log: p.log.WithName("replicas"),
 	})
 }

@@ -51,6 +51,8 @@ func Constraints() map[string]Constraint {
 		"permitted-backend-addresses": pattern(`([0-9]+(\.[0-9]+){3}|[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*(%[^/]+)?)(/[0-9]{1,3})?`),
 		"max-body-memory":             pattern(`\+?[0-9]+(\.[0-9]*)?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?`),
 		"max-cache-memory":            pattern(`\+?[0-9]+(\.[0-9]*)?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?`),
+		"lookup-memory":               pattern(`\+?[0-9]+(\.[0-9]*)?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?`),
+		"lookup-entries":              {Minimum: minLookupEntries, Maximum: maxLookupEntries},
 		"max-evaluations":             count,
 		"max-in-flight":               count,
 		"max-connections":             count,

@@ -68,6 +68,8 @@ type Options struct {
 	// Authors limits the access that authors of policies have through Ostiary.
 	Authors Authors
 	Audit   Audit
+	// Lookups bounds what policies keep of other objects.
+	Lookups Lookups
 	// ReportViolations says where requests that violate policies are reported.
 	ReportViolations []string
 	// ReportValues lets reports of violations hold values of objects, except of sensitive resources: the defaults of package
@@ -95,6 +97,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	o.bindAuthors(f)
 	o.bindAudit(f)
 	o.bindLoad(f)
+	o.bindLookups(f)
 	o.bindCertificates(f)
 	f.StringVar(&o.ClientCA, "client-ca", "", "PEM file with the CA of the client certificates of API servers; callers without such a certificate or another accepted credential get 401; requires --client-names")
 	f.StringSliceVar(&o.ClientNames, "client-names", nil, "accepted names in client certificates: common names, DNS names or URIs, compared exactly")
@@ -145,6 +148,7 @@ func (o *Options) Validate() error {
 	errs = append(errs, o.validateCallers()...)
 	errs = append(errs, o.validateAuthors()...)
 	errs = append(errs, o.validateAudit()...)
+	errs = append(errs, o.validateLookups()...)
 	return errs.ToAggregate()
 }
 
@@ -274,6 +278,12 @@ func (o *Options) ValuesReported() func(resource schema.GroupResource, subresour
 	return func(resource schema.GroupResource, subresource string) bool {
 		return !hidden.Contains(resource, subresource)
 	}
+}
+
+// Sensitive returns the resources that hold credentials.
+func (o *Options) Sensitive() sensitive.Resources {
+	out, _ := sensitive.New(o.SensitiveResources...) // Validate returns the error
+	return out
 }
 
 // choice lists values in a description.

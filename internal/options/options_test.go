@@ -80,6 +80,19 @@ func TestValidate(t *testing.T) {
 			args:    []string{"--max-body-memory=1Mi"},
 			wantErr: `--max-body-memory: Invalid value: "1Mi": give from 28Mi, the size of the largest body, to 4Gi, or 0 for the default`,
 		},
+		"limits of lookups": {args: []string{"--lookup-entries=1000", "--lookup-memory=16Mi", "--lookup-max-age=1m"}},
+		"few entries of lookups": {
+			args:    []string{"--lookup-entries=999"},
+			wantErr: "--lookup-entries: Invalid value: 999: give a number from 1000 to 10000000",
+		},
+		"little memory for lookups": {
+			args:    []string{"--lookup-memory=1Mi"},
+			wantErr: `--lookup-memory: Invalid value: "1Mi": give from 16Mi to 64Gi, or 0 for the default`,
+		},
+		"lookups that are too young": {
+			args:    []string{"--lookup-max-age=30s"},
+			wantErr: `--lookup-max-age: Invalid value: "30s": give from 1m to 1h`,
+		},
 		"short certificates": {args: []string{"--ca-lifetime=10h", "--certificate-lifetime=1h", "--trust-overlap=1m"}},
 		"leaf longer than the CA": {
 			args: []string{"--ca-lifetime=720h"},

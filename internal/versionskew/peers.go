@@ -22,21 +22,39 @@ type Report struct {
 	// Unloaded are the exceptions, separated by commas, that the replica does not apply, because they
 	// have fields that it does not know. It ends with moreUnloaded if there are more.
 	Unloaded string
+	// Unready are the lookups of loaded policies, in the same form, that the replica cannot use.
+	Unready string
 }
 
-// maxUnloaded limits Unloaded in bytes, without moreUnloaded, which is no name of an exception.
+// maxNames limits Unloaded and Unready in bytes, without moreNames, which is the name of nothing.
 const (
-	maxUnloaded  = 4 << 10
-	moreUnloaded = "..."
+	maxNames  = 4 << 10
+	moreNames = "..."
 )
 
 // SetUnloaded sets Unloaded.
-func (r *Report) SetUnloaded(exceptions []string) {
-	slices.Sort(exceptions)
-	if r.Unloaded = strings.Join(exceptions, ","); len(r.Unloaded) > maxUnloaded {
-		end := strings.LastIndexByte(r.Unloaded[:maxUnloaded], ',')
-		r.Unloaded = r.Unloaded[:end+1] + moreUnloaded
+func (r *Report) SetUnloaded(exceptions []string) { r.Unloaded = joinNames(exceptions) }
+
+// SetUnready sets Unready.
+func (r *Report) SetUnready(lookups []string) { r.Unready = joinNames(lookups) }
+
+func joinNames(names []string) string {
+	slices.Sort(names)
+	out := strings.Join(names, ",")
+	if len(out) > maxNames {
+		end := strings.LastIndexByte(out[:maxNames], ',')
+		out = out[:end+1] + moreNames
 	}
+	return out
+}
+
+// hasName reports whether a list of joinNames has a name, or may have it.
+func hasName(list, name string) bool {
+	if list == "" {
+		return false
+	}
+	names := strings.Split(list, ",")
+	return slices.Contains(names, name) || slices.Contains(names, moreNames)
 }
 
 // Requirement is what a replica needs in order to answer for a generation of a policy.
@@ -123,12 +141,18 @@ func (p Peers) MissingException(name string, loaded Vector) string {
 		if !peer.Loaded.Reached(loaded) {
 			return waitingFor(peer.Name, "has not loaded it yet")
 		}
-		if peer.Unloaded == "" {
-			continue
-		}
-		names := strings.Split(peer.Unloaded, ",")
-		if slices.Contains(names, name) || slices.Contains(names, moreUnloaded) {
+		if hasName(peer.Unloaded, name) {
 			return waitingFor(peer.Name, "does not know its fields")
+		}
+	}
+	return ""
+}
+
+// MissingLookup says which replica that has loaded the policy cannot use a lookup; "" if all can.
+func (p Peers) MissingLookup(name string) string {
+	for i := range p.peers {
+		if hasName(p.peers[i].Unready, name) {
+			return waitingFor(p.peers[i].Name, "cannot use it yet")
 		}
 	}
 	return ""

@@ -299,10 +299,35 @@ func TestMissingException(t *testing.T) {
 		"too many to name":           {peer: peer("9", many...), want: unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if n := len(tc.peer.Unloaded); n > maxUnloaded+len(moreUnloaded) {
+			if n := len(tc.peer.Unloaded); n > maxNames+len(moreNames) {
 				t.Errorf("%d bytes in a Lease", n)
 			}
 			if got := NewPeers(CurrentVersion(), []Peer{tc.peer}).MissingException("n/e", Vector{Exceptions: "9"}); got != tc.want {
+				t.Errorf("missing %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestMissingLookup(t *testing.T) {
+	peer := func(unready ...string) Peer {
+		p := Peer{Name: "a"}
+		p.SetUnready(unready)
+		return p
+	}
+	const notReady = "waiting for replica a, which cannot use it yet"
+	for name, tc := range map[string]struct {
+		peer Peer
+		want string
+	}{
+		"ready":                 {peer: peer()},
+		"another one is not":    {peer: peer("b")},
+		"not ready":             {peer: peer("b", "a1"), want: notReady},
+		"too many to name":      {peer: peer(strings.Split(strings.Repeat("xxxxxxx,", 1000), ",")...), want: notReady},
+		"a name with the start": {peer: peer("a12")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := NewPeers(CurrentVersion(), []Peer{tc.peer}).MissingLookup("a1"); got != tc.want {
 				t.Errorf("missing %q, want %q", got, tc.want)
 			}
 		})

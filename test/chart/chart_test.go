@@ -274,6 +274,7 @@ extraVolumeMounts: [{name: ca, mountPath: /ca}]
 `,
 		"cert-manager": "manager: {certManagerIssuer: ClusterIssuer/internal}\n",
 		"params":       "paramKinds: [{resources: [configmaps]}, {apiGroups: [example.com], resources: [limits]}]\n",
+		"lookups":      "lookupKinds: [{resources: [services]}, {apiGroups: [networking.k8s.io], resources: [ingresses]}]\n",
 		"reports":      "reports: {enabled: true, installDefinitions: false}\n",
 		"crds":         "crds: {keep: false}\nserviceAccount: {annotations: {a: b}}\nservice: {annotations: {c: d}}\n",
 		"no-crds":      "crds: {install: false}\npodDisruptionBudget: {enabled: false}\n",

@@ -2,6 +2,8 @@ package crd
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +39,17 @@ const (
 	anyQuotas = quotaParams + "[{name: a, paramRef: {name: q, namespace: team, parameterNotFoundAction: Allow}}, {name: " +
 		"b, paramRef: {name: q, parameterNotFoundAction: Allow}}]"
 )
+
+// lookupsOf is the field lookups, with one lookup of each resource of a group.
+func lookupsOf(group string, resources ...string) string {
+	var out strings.Builder
+	out.WriteString("lookups:\n")
+	for i, resource := range resources {
+		fmt.Fprintf(&out, "- {name: l%d, resource: {group: %q, version: v1, resource: %s}, storedKeys: '[\"a\"]', requestKeys: '[\"a\"]'}\n",
+			i, group, resource)
+	}
+	return out.String()
+}
 
 // testAuthors plays authors of policies who try to get more than they are granted.
 func testAuthors(t *testing.T, cp *controlplane.ControlPlane) {
@@ -145,6 +158,33 @@ func testAuthors(t *testing.T, cp *controlplane.ControlPlane) {
 			user: "author",
 			new:  "paramKind: {apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy}",
 		},
+		"a lookup": {
+			user: "author",
+			new:  lookupsOf("networking.k8s.io", "ingresses"),
+			want: `may not read ingresses for the lookup l0 at spec.lookups: ask an administrator for the verb list on ingresses in the ` +
+				`API group "networking.k8s.io", in all namespaces`,
+		},
+		"a lookup, granted": {user: "params-author", new: lookupsOf("", "resourcequotas")},
+		"a lookup in the namespace of the request, granted in one namespace": {
+			user: "team-author",
+			new:  lookupsOf("", "resourcequotas"),
+			want: "resourcequotas",
+		},
+		"a lookup of the same name in another group": {
+			user: "params-author",
+			new:  lookupsOf("example.com", "resourcequotas"),
+			want: `list on resourcequotas in the API group "example.com"`,
+		},
+		"the last of as many lookups as allowed": {
+			user: "params-author",
+			new:  lookupsOf("", append(slices.Repeat([]string{"resourcequotas"}, 9), "secrets")...),
+			want: `may not read secrets for the lookup l9 at spec.lookups`,
+		},
+		"as many lookups as allowed, granted": {user: "params-author", new: lookupsOf("", slices.Repeat([]string{"resourcequotas"}, 10)...)},
+		"other rules for a lookup": {
+			user: "author", old: lookupsOf("", "resourcequotas"), new: lookupsOf("", "resourcequotas") + secretRules, want: "resourcequotas",
+		},
+		"no more lookups":        {user: "author", old: lookupsOf("", "resourcequotas"), new: "lookups: null"},
 		"other rules for params": {user: "author", old: anyQuotas, new: anyQuotas + secretRules, want: "resourcequotas"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -159,6 +159,7 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"update", "", "secrets", "", "ostiary-serving", namespace},
 		{"update", "", "secrets", "", "ostiary-backend-ca", namespace},
 		{"impersonate", "", "serviceaccounts", "", "ostiary-params", namespace},
+		{"impersonate", "", "serviceaccounts", "", "ostiary-lookups", namespace},
 		{"impersonate", "", "serviceaccounts", "", "ostiary-audit", namespace},
 	}
 	denied := []permission{
@@ -196,6 +197,7 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"update", "", "namespaces", "", "default", ""},
 		{"impersonate", "", "serviceaccounts", "", "default", namespace},
 		{"impersonate", "", "serviceaccounts", "", "ostiary-params", "default"},
+		{"impersonate", "", "serviceaccounts", "", "ostiary-lookups", "default"},
 		{"impersonate", "", "users", "", "admin", ""},
 		{"impersonate", "", "groups", "", "system:masters", ""},
 		{"escalate", "rbac.authorization.k8s.io", "clusterroles", "", "ostiary", ""},

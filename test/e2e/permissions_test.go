@@ -72,6 +72,8 @@ func needless() map[string]string {
 		"get mutatingwebhookconfigurations.admissionregistration.k8s.io":      unseen,
 		"impersonate serviceaccounts ostiary-params" +
 			in: "part of the requests that read params, which are those of that account",
+		"impersonate serviceaccounts ostiary-lookups" +
+			in: "part of the requests that read the objects of lookups, which are those of that account",
 		"impersonate serviceaccounts ostiary-audit" +
 			in: "part of the requests of the audit, which are those of that account",
 		"get namespaces":             "for a namespace that the cache has not seen yet: a matter of milliseconds",

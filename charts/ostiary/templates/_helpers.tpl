@@ -37,7 +37,7 @@ app.kubernetes.io/component: manager
 {{/* The name of the manager's ServiceAccount. */}}
 {{- define "ostiary.account" -}}
 {{- $name := .Values.serviceAccount.name }}
-{{- if has $name (list "ostiary-params" "ostiary-self-test" "ostiary-uninstall") }}
+{{- if has $name (list "ostiary-params" "ostiary-lookups" "ostiary-self-test" "ostiary-uninstall") }}
 {{- fail (printf "serviceAccount.name: %q is another account of the chart: choose another name" $name) }}
 {{- end }}
 {{- if not (or $name .Values.serviceAccount.create) }}

@@ -22,6 +22,20 @@ type Collection struct {
 	Client    rest.Interface
 	Resource  schema.GroupVersionResource
 	Namespace string
+	// MetadataOnly makes the API server send nothing of an object but its metadata.
+	MetadataOnly bool
+}
+
+// accept returns the accepted content of a list or, if watches is true, of the objects of a watch. See
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-representations-of-resources.
+func (c Collection) accept(watches bool) string {
+	switch {
+	case !c.MetadataOnly:
+		return "application/json"
+	case watches:
+		return "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	}
+	return "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 }
 
 func (c Collection) open(ctx context.Context, o metav1.ListOptions) (io.ReadCloser, error) {
@@ -31,7 +45,7 @@ func (c Collection) open(ctx context.Context, o metav1.ListOptions) (io.ReadClos
 	}
 	return c.Client.Get().AbsPath(path+c.Resource.Resource).
 		SpecificallyVersionedParams(&o, scheme.ParameterCodec, metav1.Unversioned).
-		SetHeader("Accept", "application/json").Stream(ctx)
+		SetHeader("Accept", c.accept(o.Watch)).Stream(ctx)
 }
 
 // List calls visit for each object of a page, with JSON that is valid until visit returns. It

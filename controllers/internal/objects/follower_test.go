@@ -1,4 +1,4 @@
-package exceptions
+package objects
 
 import (
 	"encoding/json"
@@ -14,11 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"github.com/ostiary/ostiary/controllers/internal/objects"
 )
 
-// script answers requests of a watcher one after the other, and notes what they ask for.
+// script answers requests of a follower one after the other, and notes what they ask for.
 type script struct {
 	mu      sync.Mutex
 	answers []string // the last one repeats
@@ -55,21 +53,21 @@ type journal struct {
 func (j *journal) note(format string, args ...any) {
 	j.got = append(j.got, fmt.Sprintf(format, args...))
 }
-func (j *journal) beginList()             { j.note("begin") }
-func (j *journal) endList(version string) { j.note("end %s", version) }
-func (j *journal) contacted()             {}
-func (j *journal) isIncomplete() bool     { return j.incomplete }
+func (j *journal) BeginList()             { j.note("begin") }
+func (j *journal) EndList(version string) { j.note("end %s", version) }
+func (j *journal) Contacted()             {}
+func (j *journal) IsIncomplete() bool     { return j.incomplete }
 
-func (j *journal) put(raw []byte, isNew bool) error {
-	o, err := identify(raw)
+func (j *journal) Put(raw []byte, isNew bool) error {
+	o, err := Identify(raw)
 	if j.note("put %s %t", o.Name, isNew); o.Name == j.bad {
 		err = fmt.Errorf("%s is bad", j.bad)
 	}
 	return err
 }
 
-func (j *journal) remove(raw []byte) error {
-	o, err := identify(raw)
+func (j *journal) Remove(raw []byte) error {
+	o, err := Identify(raw)
 	j.note("remove %s", o.Name)
 	return err
 }
@@ -86,9 +84,23 @@ func event(kind, name, version string) string {
 	return fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":%q,"resourceVersion":%q}}}`+"\n", kind, name, version)
 }
 
+// followerOf returns a follower of an API server that gives some answers.
+func followerOf(t *testing.T, answers []string, target Target) (*Follower, *script) {
+	t.Helper()
+	s := &script{answers: answers}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	things := schema.GroupVersionResource{Version: "v1", Resource: "things"}
+	return &Follower{From: Collection{Client: client.CoreV1().RESTClient(), Resource: things}, Target: target, Log: logr.Discard()}, s
+}
+
 const expired = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`
 
-func TestWatcher(t *testing.T) {
+func TestFollower(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answers    []string
 		incomplete bool
@@ -150,25 +162,79 @@ func TestWatcher(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &script{answers: tc.answers}
-			server := httptest.NewServer(s)
-			t.Cleanup(server.Close)
-			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
-			if err != nil {
-				t.Fatal(err)
-			}
 			j := &journal{incomplete: tc.incomplete, bad: "bad"}
-			things := schema.GroupVersionResource{Version: "v1", Resource: "things"}
-			from := objects.Collection{Client: client.CoreV1().RESTClient(), Resource: things}
-			w := &watcher{from: from, target: j, log: logr.Discard()}
+			f, s := followerOf(t, tc.answers, j)
 			for range tc.steps {
-				_ = w.step(t.Context()) // what follows an error is compared
+				_ = f.step(t.Context()) // what follows an error is compared
 			}
 			if diff := cmp.Diff(tc.wantAsked, s.asked); diff != "" {
 				t.Errorf("requests (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(tc.want, j.got); diff != "" {
 				t.Errorf("calls (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The data is as old as the last question for the latest version whose answer the target has reached, whatever a watch
+// delivers later.
+func TestAsOf(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answers   []string
+		steps     int
+		wantAsked []string
+		wantYoung bool // the data is confirmed after the first list
+	}{
+		"a list": {answers: []string{list("5", "")}, steps: 1, wantAsked: []string{"list"}},
+		"nothing has changed": {
+			answers:   []string{list("5", ""), list("5", ""), ""},
+			steps:     2,
+			wantAsked: []string{"list", "list", "watch 5"},
+			wantYoung: true,
+		},
+		"an earlier change arrives": {
+			answers:   []string{list("5", ""), list("9", ""), event("ADDED", "a", "8")},
+			steps:     2,
+			wantAsked: []string{"list", "list", "watch 5"},
+		},
+		"the change arrives": {
+			answers:   []string{list("5", ""), list("9", ""), event("ADDED", "a", "9")},
+			steps:     2,
+			wantAsked: []string{"list", "list", "watch 5"},
+			wantYoung: true,
+		},
+		"a bookmark arrives": {
+			answers:   []string{list("5", ""), list("9", ""), event("BOOKMARK", "", "12")},
+			steps:     2,
+			wantAsked: []string{"list", "list", "watch 5"},
+			wantYoung: true,
+		},
+		"it arrives in a later watch": {
+			answers:   []string{list("5", ""), list("9", ""), event("ADDED", "a", "8"), event("ADDED", "b", "9")},
+			steps:     3,
+			wantAsked: []string{"list", "list", "watch 5", "watch 8"},
+			wantYoung: true,
+		},
+		"the API server does not give a version": {
+			answers:   []string{list("5", ""), expired},
+			steps:     2,
+			wantAsked: []string{"list", "list"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, s := followerOf(t, tc.answers, &journal{})
+			f.Dates = true
+			_ = f.step(t.Context())
+			first := f.AsOf()
+			for range tc.steps - 1 {
+				_ = f.step(t.Context())
+			}
+			if first.IsZero() || f.AsOf().After(first) != tc.wantYoung {
+				t.Errorf("as of %s after the list, then %s; want it later: %t", first, f.AsOf(), tc.wantYoung)
+			}
+			if diff := cmp.Diff(tc.wantAsked, s.asked); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
 			}
 		})
 	}
