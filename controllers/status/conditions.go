@@ -37,8 +37,6 @@ const (
 	ReasonParamsNotFound = "ParamsNotFound"
 	// ReasonLookupsNotReady means that requests that read a lookup are errors.
 	ReasonLookupsNotReady = "LookupsNotReady"
-	// ReasonLoaded means that every replica has read the objects of every lookup.
-	ReasonLoaded = "Loaded"
 	// ReasonSchemaNotReady means that the schema of a mutated kind is not available.
 	ReasonSchemaNotReady = "SchemaNotReady"
 	// ReasonRefused means that the API server rejects the registration.
@@ -49,8 +47,8 @@ const (
 	ReasonEnforced = "Enforced"
 	// ReasonSuspended means that requests pass the policy until a time.
 	ReasonSuspended = "Suspended"
-	// ReasonComplete means that every matching stored object is evaluated, or that the rehearsal
-	// of a policy found nothing.
+	// ReasonComplete means that every matching stored object is evaluated, that the rehearsal of a
+	// policy found nothing, or that every replica has read the objects of every lookup.
 	ReasonComplete = "Complete"
 	// ReasonFindings means that the rehearsal of a policy found something to correct.
 	ReasonFindings = "Findings"

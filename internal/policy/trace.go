@@ -25,17 +25,14 @@ type Trace struct {
 	Lookup     func(LookedUp)
 }
 
-// LookedUp is what one lookup has found.
+// LookedUp is one search of a lookup. Keys and values can be those of Secrets: see lookups.Definition.
 type LookedUp struct {
-	Policy string
-	// Lookup is its index in the policy.
-	Lookup int
-	Keys   []string
-	Found  []lookups.Value
-	// Template is the path of the evaluated pod template, empty for the object itself.
-	Template string
-	// Err is the reason why there is no result.
-	Err error
+	Policy, Lookup string
+	Definition     lookups.Definition
+	Query          lookups.Query
+	Found          []lookups.Value
+	Template       string // the path of the evaluated pod template, empty for the object itself
+	Err            error
 }
 
 // Evaluated is one evaluation of one expression.
@@ -69,8 +66,6 @@ type Invoked struct {
 	Annotations map[string]string
 	// Changed reports whether a mutation changed the object.
 	Changed bool
-	// Previewed says what a mutation would have changed, without values; empty if nothing.
-	Previewed string
 	// Skipped reports whether a match condition was false.
 	Skipped bool
 	// Excepted is the exception that leaves out a mutation; empty without one.
@@ -195,7 +190,7 @@ func (s *step) traceStep(ctx context.Context, outcome Decision) {
 		return
 	}
 	out := Invoked{Policy: s.policy.name, Binding: s.binding.name, Param: s.param, Mutating: true, Template: s.on.template, Err: s.err,
-		Changed: outcome == DecisionMutate, Previewed: describeOperations(s.previewed), Skipped: outcome == DecisionSkip}
+		Changed: outcome == DecisionMutate, Skipped: outcome == DecisionSkip}
 	if s.excepted != nil {
 		out.Excepted = s.excepted.String()
 	}

@@ -95,7 +95,7 @@ func TestLookupsFromPermissionToEffect(t *testing.T) {
 	c.awaitVerdict(t, namespace, "any", name, maySee)
 
 	role := c.mayLookUp(t, "", "limitranges")
-	p = c.awaitLookups(t, name, metav1.ConditionTrue, "Loaded", "")
+	p = c.awaitLookups(t, name, metav1.ConditionTrue, "Complete", "")
 	c.awaitReady(t, name)
 	if got := p.Status.Lookups; len(got) != 1 || got[0].Objects == nil || *got[0].Objects != 2 || got[0].Message != "" {
 		t.Errorf("lookups in the status: %+v", got)
@@ -112,7 +112,7 @@ func TestLookupsFromPermissionToEffect(t *testing.T) {
 	c.awaitVerdict(t, namespace, "three", name, "the verdict is that of first") // until --lookup-max-age
 	must(t, c.Delete(t.Context(), stored))
 	c.mayLookUp(t, "", "limitranges")
-	c.awaitLookups(t, name, metav1.ConditionTrue, "Loaded", "")
+	c.awaitLookups(t, name, metav1.ConditionTrue, "Complete", "")
 	c.awaitVerdict(t, namespace, "three", name, "")
 }
 
@@ -155,7 +155,7 @@ func TestLookupsOfAResourceThatComesAndGoes(t *testing.T) {
 		c.awaitVerdict(t, namespace, "one", name, missing)
 		kubectl(lookupThings, "apply", "-f", "-")
 		kubectl("", "wait", "--for=condition=Established", "--timeout=60s", "crd/things.lookups.example.com")
-		c.awaitLookups(t, name, metav1.ConditionTrue, "Loaded", "")
+		c.awaitLookups(t, name, metav1.ConditionTrue, "Complete", "")
 		c.awaitVerdict(t, namespace, "one", name, "")
 		kubectl(lookupThing, "apply", "-f", "-")
 		c.awaitVerdict(t, namespace, "one", name, "the verdict is that of thing")
@@ -225,7 +225,7 @@ func TestLookupsOfObjectsWithoutKeys(t *testing.T) {
 	})))
 	c.awaitVerdict(t, tenant, "one", "looks-up-others", "the verdict is that of good")
 	c.awaitVerdict(t, tenant, "two", "looks-up-others", "")
-	p = c.awaitLookups(t, "looks-up-others", metav1.ConditionTrue, "Loaded", "")
+	p = c.awaitLookups(t, "looks-up-others", metav1.ConditionTrue, "Complete", "")
 	if got := p.Status.Lookups[0]; got.LeftOut != 2 || !strings.HasPrefix(got.Message, "left out because storedKeys or value fail: 2 objects, such as "+tenant+"/failing") {
 		t.Errorf("status %+v", got)
 	}
