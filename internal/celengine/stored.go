@@ -9,7 +9,9 @@ import (
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
 	"k8s.io/apimachinery/pkg/util/version"
+	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/common"
 	"k8s.io/apiserver/pkg/cel/environment"
 
@@ -99,15 +101,23 @@ func (c storedCompiler) compile(expression string) (*StoredProgram, error) {
 	if err != nil {
 		return nil, err
 	}
-	checked, issues := e.env.Compile(expression)
-	if issues.Err() != nil {
-		return nil, issues.Err()
+	out := &StoredProgram{}
+	result := compile(nil, func() (result celplugin.CompilationResult) {
+		checked, issues := e.env.Compile(expression)
+		err = issues.Err()
+		if err == nil {
+			out.result = checked.OutputType()
+			out.program, err = e.plan(checked)
+		}
+		if err != nil {
+			result.Error = &apiservercel.Error{Type: apiservercel.ErrorTypeInvalid, Detail: "compilation failed: " + err.Error()}
+		}
+		return result
+	})
+	if result.Error != nil {
+		return nil, errors.New(result.Error.Detail)
 	}
-	p, err := e.plan(checked)
-	if err != nil {
-		return nil, err
-	}
-	return &StoredProgram{program: p, result: checked.OutputType()}, nil
+	return out, nil
 }
 
 // ResultType is the type of the result, which can be dynamic.

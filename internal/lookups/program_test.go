@@ -121,8 +121,9 @@ func TestCompile(t *testing.T) {
 			keys:       "string(stored.metadata.name)",
 			wantErrors: []string{"spec.lookups[0].storedKeys", "must evaluate to list(string) but got string: write one key as [key]"},
 		},
-		"keys that are numbers": {keys: "[1]", wantErrors: []string{"spec.lookups[0].storedKeys", "but got list(int)"}},
-		"keys of a request":     {keys: "[object.x]", wantErrors: []string{"spec.lookups[0].storedKeys", "undeclared reference to 'object'"}},
+		"keys that are numbers":         {keys: "[1]", wantErrors: []string{"spec.lookups[0].storedKeys", "but got list(int)"}},
+		"an entry that is not optional": {keys: "[?stored.x]", wantErrors: []string{"storedKeys", "compilation failed: "}},
+		"keys of a request":             {keys: "[object.x]", wantErrors: []string{"spec.lookups[0].storedKeys", "undeclared reference to 'object'"}},
 		"a value of bytes": {
 			keys: "[]", value: `[b"x"]`,
 			wantErrors: []string{"spec.lookups[0].value", "type bytes, which JSON does not have"},

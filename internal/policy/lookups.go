@@ -22,6 +22,7 @@ var errNoLookups = errors.New("stored objects are not available here")
 
 // compiledLookup is a lookup of a policy.
 type compiledLookup struct {
+	name    string
 	program *lookups.Program
 	match   v1alpha1.LookupMatch
 }
@@ -60,7 +61,7 @@ func (b *builder) declareLookups() {
 			continue
 		}
 		known = known.WithLookup(l.Name, program.Element())
-		b.lookups = append(b.lookups, compiledLookup{program: program, match: l.EffectiveMatch()})
+		b.lookups = append(b.lookups, compiledLookup{name: l.Name, program: program, match: l.EffectiveMatch()})
 		b.declared.Lookups = append(b.declared.Lookups, celengine.Lookup{Name: l.Name, Keys: b.requestKeys(at, l, keys)})
 	}
 	b.known = known
@@ -133,7 +134,9 @@ func (c *Compiled) lookUp(ctx context.Context, on *subject, index int, value ref
 	query := lookups.Query{Keys: keys, Match: l.match, Namespace: on.raw.Namespace, Own: on.own(l.program.Definition)}
 	found, err := host.Lookups.Lookup(ctx, l.program, query)
 	if report := traceOf(ctx).Lookup; report != nil {
-		report(LookedUp{Policy: c.name, Lookup: index, Keys: keys, Found: found.Values, Template: on.template, Err: err})
+		report(LookedUp{
+			Policy: c.name, Lookup: l.name, Definition: l.program.Definition, Query: query, Found: found.Values, Template: on.template, Err: err,
+		})
 	}
 	if err != nil {
 		return nil, 0, err

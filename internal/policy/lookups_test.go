@@ -280,6 +280,35 @@ func TestLookupsAreReadOnce(t *testing.T) {
 	}
 }
 
+// TestTracesOfLookups: a trace has the keys and what they find.
+func TestTracesOfLookups(t *testing.T) {
+	compiled := mustCompile(t, NewTracingCompiler(LatestEngine), policyFrom(t, "p", forAll(uniqueHost)))
+	host := hostOf()
+	host.Lookups = storedObjects{"ingresses": {ingress("old", "1", "a")}}
+	var got []LookedUp
+	fields := map[string]bool{}
+	ctx := WithTrace(t.Context(), Trace{
+		Lookup:     func(l LookedUp) { got = append(got, l) },
+		Expression: func(e Evaluated) { fields[e.Field] = true },
+	})
+	review := storedReview(t, admission.Create, "ingresses", ingress("new", "", "a"), "")
+	if _, err := NewGroup([]*Compiled{compiled}).Validate(ctx, review, host); err != nil {
+		t.Fatal(err)
+	}
+	want := []LookedUp{{
+		Policy: "p", Lookup: "sameHost", Definition: compiled.LookupNeeds()[0].Definition, Found: []lookups.Value{{Namespace: "shop", Name: "old"}},
+		Query: lookups.Query{
+			Keys: []string{"a"}, Match: "Any", Namespace: "shop", Own: lookups.Own{IsStored: true, Namespace: "shop", Name: "new"},
+		},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if !fields["spec.lookups[0].requestKeys"] {
+		t.Errorf("the trace has %v", fields)
+	}
+}
+
 // TestLookupErrors are decided by failurePolicy.
 func TestLookupErrors(t *testing.T) {
 	failing := lookupsFunc(func(lookups.Query) (lookups.Result, error) { return lookups.Result{}, errors.New("not loaded yet") })
