@@ -78,6 +78,7 @@ type Store struct {
 	// change.
 	computing sync.Mutex
 	trees     *unstructuredjson.Memory
+	relist    time.Duration // between lists because of objects that were left out
 
 	indexes atomic.Pointer[map[lookups.Definition]*index] // replaced as a whole; requests read it
 
@@ -90,7 +91,7 @@ type Store struct {
 // New returns a Store that watches nothing yet.
 func New(o Options) *Store {
 	s := &Store{
-		options: o, budget: cachebudget.New(o.Memory), trees: unstructuredjson.NewMemory(maxTree),
+		options: o, budget: cachebudget.New(o.Memory), trees: unstructuredjson.NewMemory(maxTree), relist: relistInterval,
 		feeds: map[schema.GroupVersionResource]*feed{},
 	}
 	s.end, s.stop = context.WithCancel(context.Background())
