@@ -118,9 +118,9 @@ func (r record) verdictsOf(slots []int) unique.Handle[string] {
 // objects are complete for the version done.
 type slot struct {
 	policy        string
-	version, done Version   // done is the zero value before the first pass
-	began, time   time.Time // of the last complete pass, and its end
-	isMixed       bool      // some verdicts can be of an earlier generation
+	version, done Version // done is the zero value before the first pass
+	time          time.Time
+	isMixed       bool // some verdicts can be of an earlier generation
 }
 
 // resource holds the results for the objects of a resource.
