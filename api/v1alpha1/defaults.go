@@ -141,7 +141,7 @@ func (s *WebhookPolicySpec) Denies() bool {
 // validating phase. It is Ignore for a policy that never denies: on an error,
 // ValidatingAdmissionPolicy would only warn or audit. (An error in an audit
 // annotation denies; only Ostiary can detect it, in its answer.) In the mutating
-// phase EffectiveFailurePolicy applies.
+// phase MutationFailurePolicy applies.
 func (s *WebhookPolicySpec) WebhookFailurePolicy() admissionregistrationv1.FailurePolicyType {
 	if !s.Denies() {
 		return admissionregistrationv1.Ignore
@@ -149,7 +149,24 @@ func (s *WebhookPolicySpec) WebhookFailurePolicy() admissionregistrationv1.Failu
 	return s.EffectiveFailurePolicy()
 }
 
-// Actions returns what the policy does, joined by commas: Mutate, then the actions
+// Previews reports whether every binding only previews the mutations.
+func (s *WebhookPolicySpec) Previews() bool {
+	return s.Mutates() && !slices.ContainsFunc(s.EffectiveBindings(), func(b Binding) bool {
+		return b.MutationAction != MutationActionPreview
+	})
+}
+
+// MutationFailurePolicy returns the failurePolicy for the API server's call in the mutating
+// phase. It is Ignore for a policy that only previews: an outage of Ostiary must not deny what
+// the policy does not even change.
+func (s *WebhookPolicySpec) MutationFailurePolicy() admissionregistrationv1.FailurePolicyType {
+	if s.Previews() {
+		return admissionregistrationv1.Ignore
+	}
+	return s.EffectiveFailurePolicy()
+}
+
+// Actions returns what the policy does, joined by commas: Mutate or Preview, then the actions
 // of all bindings in the order Deny, Warn, Audit; Annotate for a policy with audit
 // annotations and no validations; or Backend.
 func (s *WebhookPolicySpec) Actions() string {
@@ -157,7 +174,10 @@ func (s *WebhookPolicySpec) Actions() string {
 		return "Backend"
 	}
 	var out []string
-	if s.Mutates() {
+	switch {
+	case s.Previews():
+		out = append(out, "Preview")
+	case s.Mutates():
 		out = append(out, "Mutate")
 	}
 	if !s.Refuses() {

@@ -71,6 +71,7 @@ type Rollout struct {
 // RolloutStep is an action with the condition for its end.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.validationActions) || has(self.mutationAction)",reason=FieldValueRequired,message="set validationActions or mutationAction"
+// +kubebuilder:validation:XValidation:rule="has(self.namespaceSelector) || !has(self.validationActions) || !('Deny' in self.validationActions)",fieldPath=".validationActions",reason=FieldValueForbidden,message="remove Deny, or add a namespaceSelector: before the final action, a step denies only in some namespaces"
 type RolloutStep struct {
 	// name of the step, unique in its rollout.
 	// +required

@@ -13,7 +13,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=whp,categories=policy
-// +kubebuilder:printcolumn:name="Actions",type=string,JSONPath=`.status.actions`,description="What the policy does: Mutate, Annotate, Backend, and the actions for requests that fail a validation."
+// +kubebuilder:printcolumn:name="Actions",type=string,JSONPath=`.status.actions`,description="What the policy does: Mutate, Preview, Annotate, Backend, and the actions for requests that fail a validation."
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="True if the policy is enforced on every API server."
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the policy is enforced or not."
 // +kubebuilder:printcolumn:name="Violations",type=string,JSONPath=`.status.audit.summary`,description="Stored objects that fail a validation, as they are and if they were created again, or why their number is not known."
@@ -284,8 +284,8 @@ type WebhookPolicyStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Webhooks []WebhookReference `json:"webhooks,omitempty"`
 
-	// actions lists what the policy does, separated by commas: Mutate, Annotate,
-	// and the validationActions of all bindings; or Backend.
+	// actions lists what the policy does, separated by commas: Mutate, or Preview if all bindings
+	// only preview mutations, Annotate, and the validationActions of all bindings; or Backend.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Actions string `json:"actions,omitempty"`

@@ -52,6 +52,7 @@ func (q *requests) reports() []results.Report {
 	for _, f := range q.found { // the most violations first
 		if f.Policy == violations.Others || byNamespace[f.Namespace] == nil && len(byNamespace) >= maxRequestReports {
 			rest.Denied, rest.Warned, rest.Audited, rest.Failed = rest.Denied+f.Denied, rest.Warned+f.Warned, rest.Audited+f.Audited, rest.Failed+f.Failed
+			rest.Previewed += f.Previewed
 			continue
 		}
 		byNamespace[f.Namespace] = append(byNamespace[f.Namespace], f)
@@ -91,6 +92,7 @@ func addRequests(r *results.Report, f violations.Finding) {
 		{"warned", "warned about", f.Warned},
 		{"audited", "audited", f.Audited},
 		{"failed", "not evaluated because of an error", f.Failed},
+		{"previewed", "would be changed", f.Previewed},
 	} {
 		if number.n > 0 {
 			properties[number.name] = strconv.FormatUint(number.n, 10)

@@ -72,6 +72,7 @@ func NewImpact(config *rest.Config, namespace string, exempt []string, host poli
 		return nil, fmt.Errorf("making a client for stored objects: %w", err)
 	}
 	host.Observe, host.Failed, host.Violated, host.Panicked, host.Recheck = nil, nil, nil, nil, nil // these are about requests
+	host.TypeConverters = nil                                                                       // without which mutations, which deny no stored object, are left out
 	reader := objects.Reader{Client: client.CoreV1().RESTClient(), Wait: context.Context.Err}
 	return &Impact{reader: reader, host: host, exempt: guard.ExemptNamespaces(exempt), within: impactWithin, namespace: namespace}, nil
 }
@@ -103,6 +104,9 @@ func decisive(spec *v1alpha1.WebhookPolicySpec) *v1alpha1.WebhookPolicySpec {
 // them. It returns none while it evaluates another policy. passes reports whether it found an object that the policy allows.
 func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo,
 	c *policy.Compiled, served Served) (found []string, passes bool) {
+	if len(p.Spec.Validations) == 0 && len(p.Spec.Mutations) > 0 {
+		return nil, false
+	}
 	if why := c.Unauditable(); why != "" {
 		return []string{"existing objects were not evaluated: the policy cannot be evaluated on stored objects: " + why}, false
 	}

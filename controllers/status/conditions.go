@@ -144,10 +144,10 @@ func gather(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs) (observ
 }
 
 // failurePolicy returns the registered failurePolicy. For a policy that is called in
-// both phases it is the stricter one, that of the mutating phase.
+// both phases it is the stricter one, that of the mutating phase unless that only previews.
 func failurePolicy(spec *v1alpha1.WebhookPolicySpec) admissionregistrationv1.FailurePolicyType {
-	if spec.Mutates() {
-		return spec.EffectiveFailurePolicy()
+	if spec.Mutates() && !(spec.Previews() && spec.Validates()) {
+		return spec.MutationFailurePolicy()
 	}
 	return spec.WebhookFailurePolicy()
 }
@@ -370,13 +370,17 @@ func readyMessage(p *v1alpha1.WebhookPolicy, o *observation) string {
 
 // effectsOf describes actions. Making a Replacer for each of thousands of policies takes
 // longer than everything else about a status.
-var effectsOf = strings.NewReplacer("Mutate,", "", "Deny", "are denied", "Warn", "get a warning", "Audit", "are recorded in the audit log", ",", " and ") //nolint:gochecknoglobals // a constant
+var effectsOf = strings.NewReplacer("Mutate,", "", "Preview,", "", "Deny", "are denied", "Warn", "get a warning", "Audit", "are recorded in the audit log", ",", " and ") //nolint:gochecknoglobals // a constant
 
 // enforcedMessage says what the policy does to requests.
 func enforcedMessage(p *v1alpha1.WebhookPolicy) string {
 	mutates, validates, annotates := p.Spec.Mutates(), p.Spec.Refuses(), len(p.Spec.AuditAnnotations) > 0
 	effects := effectsOf.Replace(p.Spec.Actions())
 	switch {
+	case p.Spec.Previews() && validates:
+		return "enforced: what mutations would change is only recorded; requests that fail a validation " + effects
+	case p.Spec.Previews():
+		return "enforced: what mutations would change is only recorded"
 	case p.Spec.Backend != nil:
 		return "enforced: the API server calls the backend for matching requests"
 	case p.Spec.Plugin != nil && mutates && validates:

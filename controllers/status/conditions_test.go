@@ -310,6 +310,14 @@ func TestObserveSpec(t *testing.T) {
 		"default":       {want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Deny", FailurePolicy: "Fail"}},
 		"never denying": {bindings: warn, want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Warn,Audit", FailurePolicy: "Ignore"}},
 		"mutating":      {mutations: mutations, want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Mutate,Deny", FailurePolicy: "Fail"}},
+		"previewing": {
+			mutations: mutations, bindings: []v1alpha1.Binding{{Name: "b", MutationAction: v1alpha1.MutationActionPreview, ValidationActions: warn[0].ValidationActions}},
+			want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Preview,Warn,Audit", FailurePolicy: "Ignore"},
+		},
+		"previewing and denying": {
+			mutations: mutations, bindings: []v1alpha1.Binding{{Name: "b", MutationAction: v1alpha1.MutationActionPreview}},
+			want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Preview,Deny", FailurePolicy: "Fail"},
+		},
 		"mutating, never denying": {
 			mutations: mutations, bindings: warn,
 			want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Mutate,Warn,Audit", FailurePolicy: "Fail"},
@@ -362,6 +370,19 @@ func TestEnforcedMessage(t *testing.T) {
 		"does both": {
 			change: func(s *v1alpha1.WebhookPolicySpec) { s.Mutations = mutations },
 			want:   "enforced: matching requests are mutated; requests that then fail a validation are denied",
+		},
+		"previews": {
+			change: func(s *v1alpha1.WebhookPolicySpec) {
+				s.Mutations, s.Validations = mutations, nil
+				s.Bindings = []v1alpha1.Binding{{Name: "b", MutationAction: v1alpha1.MutationActionPreview}}
+			},
+			want: "enforced: what mutations would change is only recorded",
+		},
+		"previews and validates": {
+			change: func(s *v1alpha1.WebhookPolicySpec) {
+				s.Mutations, s.Bindings = mutations, []v1alpha1.Binding{{Name: "b", MutationAction: v1alpha1.MutationActionPreview}}
+			},
+			want: "enforced: what mutations would change is only recorded; requests that fail a validation are denied",
 		},
 		"mutates and annotates": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {

@@ -37,6 +37,8 @@ type Finding struct {
 	Audited           uint64
 	// Failed counts requests that the policy could not evaluate. Its failurePolicy decided them.
 	Failed uint64
+	// Previewed counts requests whose object the mutations of the policy would have changed.
+	Previewed uint64
 }
 
 // Counts counts the violations of this replica, by policy and namespace. It is safe for concurrent use, and takes a lock
@@ -55,8 +57,11 @@ type hour struct {
 
 type pair struct{ policy, namespace string }
 
+// numbers are those of requests by decision: denied, warned, audited, failed and previewed.
+type numbers [5]uint64
+
 // counters has one counter for each decision.
-type counters [4]atomic.Uint64
+type counters [len(numbers{})]atomic.Uint64
 
 // NewCounts returns counts of 0.
 func NewCounts() *Counts { return &Counts{now: time.Now} }
@@ -77,6 +82,8 @@ func indexOf(d policy.Decision) int {
 		return 1
 	case policy.DecisionAudit:
 		return 2
+	case policy.DecisionPreview:
+		return 4
 	}
 	return 3
 }
@@ -136,7 +143,7 @@ func (c *Counts) Encode() string {
 	return encode(sums)
 }
 
-func (c *counters) load() (out [4]uint64) {
+func (c *counters) load() (out numbers) {
 	for i := range c {
 		out[i] = c[i].Load()
 	}
@@ -144,10 +151,10 @@ func (c *counters) load() (out [4]uint64) {
 }
 
 // totals are sums by policy and namespace.
-type totals map[pair][4]uint64
+type totals map[pair]numbers
 
-func (t totals) add(p pair, more [4]uint64) {
-	if more == [4]uint64{} {
+func (t totals) add(p pair, more numbers) {
+	if more == (numbers{}) {
 		return
 	}
 	sum := t[p]
@@ -161,7 +168,7 @@ func (t totals) add(p pair, more [4]uint64) {
 func (t totals) findings() []Finding {
 	out := make([]Finding, 0, len(t))
 	for p, n := range t {
-		out = append(out, Finding{p.policy, p.namespace, n[0], n[1], n[2], n[3]})
+		out = append(out, Finding{p.policy, p.namespace, n[0], n[1], n[2], n[3], n[4]})
 	}
 	slices.SortFunc(out, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(b.total(), a.total()), strings.Compare(a.Policy, b.Policy), strings.Compare(a.Namespace, b.Namespace))
@@ -169,10 +176,18 @@ func (t totals) findings() []Finding {
 	return out
 }
 
-func (f Finding) total() uint64 { return f.Denied + f.Warned + f.Audited + f.Failed }
+func (f Finding) total() uint64 { return f.Denied + f.Warned + f.Audited + f.Failed + f.Previewed }
 
-// encode writes sums as JSON: by policy and namespace, the numbers of denied, warned, audited and failed requests. If
-// they are too long, those of the fewest requests are added up.
+// encoded omits the last number if it is 0.
+func (n numbers) encoded() []uint64 {
+	if n[len(n)-1] == 0 {
+		return n[:len(n)-1]
+	}
+	return n[:]
+}
+
+// encode writes sums as JSON: by policy and namespace, the numbers of denied, warned, audited, failed and previewed
+// requests. If they are too long, those of the fewest requests are added up. Versions without the last number ignore it.
 func encode(sums totals) string {
 	if len(sums) == 0 {
 		return ""
@@ -185,14 +200,14 @@ func encode(sums totals) string {
 			if i >= keep {
 				p = others
 			}
-			kept.add(p, [4]uint64{f.Denied, f.Warned, f.Audited, f.Failed})
+			kept.add(p, numbers{f.Denied, f.Warned, f.Audited, f.Failed, f.Previewed})
 		}
-		byPolicy := map[string]map[string][4]uint64{}
+		byPolicy := map[string]map[string][]uint64{}
 		for p, n := range kept {
 			if byPolicy[p.policy] == nil {
-				byPolicy[p.policy] = map[string][4]uint64{}
+				byPolicy[p.policy] = map[string][]uint64{}
 			}
-			byPolicy[p.policy][p.namespace] = n
+			byPolicy[p.policy][p.namespace] = n.encoded()
 		}
 		// Maps of strings and numbers can always be encoded.
 		if line, err := json.Marshal(byPolicy); err == nil && len(line) <= maxEncoded || keep == 0 {
@@ -206,7 +221,7 @@ func encode(sums totals) string {
 func Merge(all []replicas.Replica) []Finding {
 	sums := totals{}
 	for _, r := range all {
-		var byPolicy map[string]map[string][4]uint64
+		var byPolicy map[string]map[string]numbers
 		if json.Unmarshal([]byte(r.Violations), &byPolicy) != nil {
 			continue
 		}

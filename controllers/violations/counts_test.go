@@ -33,11 +33,12 @@ func TestCounts(t *testing.T) {
 	c.Add(violation("a", "x", policy.DecisionWarn))
 	c.Add(violation("a", "", policy.DecisionAudit))
 	c.Add(violation("b", "x", policy.DecisionError))
-	if got, want := c.Encode(), `{"a":{"":[0,0,1,0],"x":[2,1,0,0]},"b":{"x":[0,0,0,1]}}`; got != want {
+	c.Add(violation("c", "x", policy.DecisionPreview))
+	if got, want := c.Encode(), `{"a":{"":[0,0,1,0],"x":[2,1,0,0]},"b":{"x":[0,0,0,1]},"c":{"x":[0,0,0,0,1]}}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	now = now.Add(time.Hour)
-	if got, want := c.Encode(), `{"a":{"":[0,0,1,0],"x":[1,1,0,0]},"b":{"x":[0,0,0,1]}}`; got != want {
+	if got, want := c.Encode(), `{"a":{"":[0,0,1,0],"x":[1,1,0,0]},"b":{"x":[0,0,0,1]},"c":{"x":[0,0,0,0,1]}}`; got != want {
 		t.Errorf("an hour later: got %s, want %s", got, want)
 	}
 	now = now.Add(Window)
@@ -60,7 +61,7 @@ func TestCountsAreBounded(t *testing.T) {
 	if n := h.size.Load(); n != maxPairs {
 		t.Errorf("%d pairs, want %d", n, maxPairs)
 	}
-	if n := h.others.load(); n != [4]uint64{60} {
+	if n := h.others.load(); n != (numbers{60}) {
 		t.Errorf("beyond the bound: %v, want 60 denied requests", n)
 	}
 	line := c.Encode()
@@ -121,11 +122,11 @@ func TestConcurrentCounts(t *testing.T) {
 func TestMerge(t *testing.T) {
 	got := Merge([]replicas.Replica{
 		{Violations: `{"a":{"x":[1,0,0,0]},"b":{"x":[0,0,1,0]}}`}, {}, {Violations: "of another version"},
-		{Violations: `{"a":{"x":[1,2,0,4],"y":[0,0,1,0]}}`},
+		{Violations: `{"a":{"x":[1,2,0,4],"y":[0,0,1,0,3]}}`},
 	})
 	want := []Finding{
 		{Policy: "a", Namespace: "x", Denied: 2, Warned: 2, Failed: 4},
-		{Policy: "a", Namespace: "y", Audited: 1},
+		{Policy: "a", Namespace: "y", Audited: 1, Previewed: 3},
 		{Policy: "b", Namespace: "x", Audited: 1},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

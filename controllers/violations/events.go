@@ -40,10 +40,11 @@ type series struct {
 }
 
 // add records the Event of a violation. Violations of cluster-scoped objects, and of Namespaces, which may not exist,
-// have none, nor have dry runs and what exceptions let pass. An Event about a denied Event could be denied, too.
+// have none, nor have dry runs, previews and what exceptions let pass. An Event about a denied Event could be denied, too.
 func (e *eventSink) add(r *record, now time.Time) {
 	o := r.Object
-	if r.DryRun || r.Decision == policy.DecisionExcepted || o.Namespace == "" || o.Resource == "namespaces" || o.Resource == "events" {
+	isNoViolation := r.Decision == policy.DecisionExcepted || r.Decision == policy.DecisionPreview
+	if r.DryRun || isNoViolation || o.Namespace == "" || o.Resource == "namespaces" || o.Resource == "events" {
 		return
 	}
 	s := series{policy: r.Policy, decision: r.Decision}

@@ -132,6 +132,8 @@ func (e *Evaluator) Evaluate(ctx context.Context, o *Object, host policy.Environ
 	host.Stored.Renew = o.renew(host.Now())
 	created := Result{Audited: e.auditor.Evaluate(ctx, o.create(), host), Operation: admissionv1.Create}
 	deniesPods := created.DeniesPods || isPod && created.Denied
+	updated.WouldChange = updated.WouldChange || created.WouldChange
+	created.WouldChange = updated.WouldChange
 	if updated.IsFinding() || updated.isMatched() && !created.IsFinding() {
 		return o.withWorkload(updated, deniesPods)
 	}

@@ -20,6 +20,8 @@ type Audit struct {
 	Unauditable string
 	// ReadsOperation means that an expression reads request.operation.
 	ReadsOperation bool
+	// Mutates means that the mutations can be evaluated in the same way.
+	Mutates bool
 	// OnlyUpdates has the validations that are not evaluated as a creation, because they read a
 	// field that only controllers and subresources set; nil for none.
 	OnlyUpdates []bool
@@ -34,6 +36,7 @@ const assignedField = "nodeName"
 func AuditOf(spec *v1alpha1.WebhookPolicySpec, parsed Trees) Audit {
 	a := newAuditability(spec, parsed)
 	out := Audit{Unauditable: a.unauditable(spec)}
+	out.Mutates = out.Unauditable == "" && len(spec.Mutations) > 0 && a.unauditableMutation(spec) == ""
 	for _, text := range Expressions(spec) {
 		out.ReadsOperation = out.ReadsOperation || a.factsOf(text).operation
 	}
@@ -55,8 +58,8 @@ func (a auditability) unauditable(spec *v1alpha1.WebhookPolicySpec) string {
 		return "an external webhook decides"
 	case spec.Plugin != nil:
 		return "an admission plugin decides"
-	case len(spec.Validations) == 0:
-		return "it has no validations"
+	case len(spec.Validations)+len(spec.Mutations) == 0:
+		return "it has no validations or mutations"
 	}
 	creates := matchesStored(spec, admissionregistrationv1.Create)
 	if !creates && !matchesStored(spec, admissionregistrationv1.Update) {
@@ -72,6 +75,20 @@ func (a auditability) unauditable(spec *v1alpha1.WebhookPolicySpec) string {
 			return path.String() + " " + f.why
 		case f.compares && !creates:
 			return path.String() + " compares oldObject with object, which an update that changes nothing does not change"
+		}
+	}
+	if len(spec.Validations) == 0 {
+		return a.unauditableMutation(spec)
+	}
+	return ""
+}
+
+// unauditableMutation returns why the mutations cannot be evaluated on stored objects; "" if they
+// can.
+func (a auditability) unauditableMutation(spec *v1alpha1.WebhookPolicySpec) string {
+	for path, text := range Expressions(spec) {
+		if why := a.factsOf(text).why; why != "" && strings.HasPrefix(path.String(), "spec.mutations[") {
+			return path.String() + " " + why
 		}
 	}
 	return ""

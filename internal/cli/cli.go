@@ -21,6 +21,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/cli/policytest"
 	replay "github.com/ostiary/ostiary/internal/cli/replay/command"
+	"github.com/ostiary/ostiary/internal/cli/rollout"
 	"github.com/ostiary/ostiary/internal/cli/status"
 	"github.com/ostiary/ostiary/internal/cli/suspend"
 	"github.com/ostiary/ostiary/internal/cli/version"
@@ -117,7 +118,7 @@ func groups() []group {
 	return []group{
 		{"Write and test policies, without a cluster", commands{lint.NewCommand, policytest.NewCommand, evaluate.NewCommand, explain.NewCommand}},
 		{"Look at a cluster", commands{status.NewCommand, violations.NewCommand, doctor.NewCommand}},
-		{"Migrate and roll out policies", commands{convert.NewCommand, replay.NewCommand, mutate.NewCommand}},
+		{"Migrate and roll out policies", commands{convert.NewCommand, replay.NewCommand, rollout.NewCommand, mutate.NewCommand}},
 		{"Let requests pass", commands{exempt.NewCommand, exempt.NewBaselineCommand, suspend.NewCommand, suspend.NewResumeCommand}},
 		{otherCommands, commands{version.NewCommand}},
 	}

@@ -53,7 +53,7 @@ type validation struct{ policy, name string }
 // request.
 type series struct {
 	duration prometheus.Observer
-	requests [5][13]atomic.Pointer[prometheus.Counter] // by operation and decision; created on first use
+	requests [5][14]atomic.Pointer[prometheus.Counter] // by operation and decision; created on first use
 }
 
 // NewPolicies creates the metrics and registers them.
@@ -62,7 +62,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_requests_total",
 			Help: "Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, " +
-				"ratchet (a validation is false, also for the stored object), excepted (it passed, or was not changed, because of an exception), " +
+				"ratchet (a validation is false, also for the stored object), excepted (it passed, or was not changed, because of an exception), preview (it would have been changed), " +
 				"mutate, annotate (it wrote to the audit log), skip (a matchCondition was false), suspended, unmatched (no binding applies), " +
 				"breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).",
 		}, []string{"policy", "operation", "decision"}),
@@ -285,7 +285,9 @@ func decisionIndex(d policy.Decision) int {
 		return 10
 	case policy.DecisionSuspended:
 		return 11
-	default:
+	case policy.DecisionPreview:
 		return 12
+	default:
+		return 13
 	}
 }

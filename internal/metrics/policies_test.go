@@ -23,7 +23,7 @@ func TestObserve(t *testing.T) {
 	p.Observe("gone", admissionv1.Create, policy.DecisionAllow, time.Millisecond)
 
 	want := `
-# HELP ostiary_policy_requests_total Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, ratchet (a validation is false, also for the stored object), excepted (it passed, or was not changed, because of an exception), mutate, annotate (it wrote to the audit log), skip (a matchCondition was false), suspended, unmatched (no binding applies), breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).
+# HELP ostiary_policy_requests_total Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, ratchet (a validation is false, also for the stored object), excepted (it passed, or was not changed, because of an exception), preview (it would have been changed), mutate, annotate (it wrote to the audit log), skip (a matchCondition was false), suspended, unmatched (no binding applies), breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).
 # TYPE ostiary_policy_requests_total counter
 ostiary_policy_requests_total{decision="deny",operation="CREATE",policy="a"} 2
 ostiary_policy_requests_total{decision="allow",operation="other",policy="b"} 1

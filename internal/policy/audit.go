@@ -30,9 +30,12 @@ type Audited struct {
 	// DeniesPods reports whether admission would deny the Pods that controllers create from a
 	// template of the object.
 	DeniesPods bool
+	// WouldChange reports whether the mutations change the object, whether they are applied to
+	// requests or only previewed.
+	WouldChange bool
 }
 
-// Auditor evaluates the validations of one policy on stored objects. It is immutable.
+// Auditor evaluates the validations and mutations of one policy on stored objects. It is immutable.
 type Auditor struct {
 	policy *Compiled
 	groups []auditedGroup
@@ -127,7 +130,8 @@ func (s *StoredObject) valueOf(o *admission.LazyObject) any {
 
 // Evaluate evaluates the validations, without mutations, on an UPDATE request that changes
 // nothing, or on a CREATE request without the validations that read what only controllers and
-// subresources set. Pod templates are evaluated as if the request changed them. A panic is an error
+// subresources set. The mutations are evaluated on the same object, and change nothing; without
+// TypeConverters they are left out. Pod templates are evaluated as if the request changed them. A panic is an error
 // of this policy for this object. Break-glass permissions, metrics of decisions and checks
 // of mutations of the environment are not used.
 func (a *Auditor) Evaluate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) (out Audited) {
@@ -145,6 +149,9 @@ func (a *Auditor) Evaluate(ctx context.Context, raw *admissionv1.AdmissionReques
 				return a.undecided(err)
 			}
 		}
+	}
+	if a.policy.AuditsMutations() && host.TypeConverters != nil {
+		a.addMutations(ctx, &out, raw, host)
 	}
 	return out
 }

@@ -156,12 +156,26 @@ func (b *binding) denies() bool {
 	return slices.Contains(b.actions, admissionregistrationv1.Deny)
 }
 
-// denies reports whether a refusal denies the request.
-func (s *step) denies() bool {
+// actions returns the validationActions of a step of an evaluation: for a pod template, they can differ
+// from the final ones of the binding.
+func (s *step) actions() []admissionregistrationv1.ValidationAction {
 	if s.on.template != "" && len(s.policy.templates.actions) > 0 && !s.binding.inStep {
-		return slices.Contains(s.policy.templates.actions, admissionregistrationv1.Deny)
+		return s.policy.templates.actions
 	}
-	return s.binding.denies()
+	return s.binding.actions
+}
+
+// denies reports whether a refusal denies the request.
+func (s *step) denies() bool { return slices.Contains(s.actions(), admissionregistrationv1.Deny) }
+
+// previews reports whether the result of the mutations is recorded and not applied.
+func (s *step) previews() bool { return s.binding.previews() }
+
+func (b *binding) previews() bool { return b.mutationAction == v1alpha1.MutationActionPreview }
+
+// previewsEverywhere reports whether the binding previews mutations in all namespaces.
+func (b *binding) previewsEverywhere() bool {
+	return b.previews() && !slices.ContainsFunc(b.staged, func(s stagedBinding) bool { return !s.previews() })
 }
 
 // MaxParams is the maximum number of params that one request reads for a policy. The cost limits of Kubernetes are per

@@ -87,7 +87,8 @@ func (a *answer) warnPods(p *Compiled, on *subject) {
 // the permission only if the step has an effect.
 func (a *answer) skip(s *step, outcome Decision, before runtime.Object, host Environment) bool {
 	on := s.on
-	refuses := outcome == DecisionDeny || outcome == DecisionError && s.policy.failurePolicy != admissionregistrationv1.Ignore
+	refuses := outcome == DecisionDeny ||
+		outcome == DecisionError && s.policy.failurePolicy != admissionregistrationv1.Ignore && !s.previews()
 	changed := on.versioned.VersionedObject.Object() != before
 	if (!refuses && !changed) || !a.maySkip(s.policy, on, host) {
 		return false

@@ -46,6 +46,9 @@ const (
 	DecisionExcepted Decision = "excepted"
 	// DecisionMutate means that the object was changed.
 	DecisionMutate Decision = "mutate"
+	// DecisionPreview means that the object would have been changed, and that the binding
+	// only previews this.
+	DecisionPreview Decision = "preview"
 	// DecisionAnnotate means that the request passed and that the policy wrote a value
 	// into the audit log.
 	DecisionAnnotate Decision = "annotate"
@@ -65,7 +68,7 @@ const (
 func Decisions() []Decision {
 	return []Decision{
 		DecisionBreakGlass, DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionRatchet, DecisionExcepted,
-		DecisionMutate, DecisionAnnotate, DecisionSkip, DecisionSuspended, DecisionUnmatched, DecisionAllow,
+		DecisionMutate, DecisionPreview, DecisionAnnotate, DecisionSkip, DecisionSuspended, DecisionUnmatched, DecisionAllow,
 	}
 }
 
@@ -133,6 +136,9 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {
 	for _, b := range spec.EffectiveBindings() {
 		c.bindings = append(c.bindings, newBinding(p, b))
 	}
+	if !slices.ContainsFunc(c.bindings, func(b binding) bool { return !b.previewsEverywhere() }) {
+		c.whole.mutationAction = v1alpha1.MutationActionPreview
+	}
 	return c
 }
 
@@ -149,6 +155,9 @@ func (c *Compiled) CountsFor(step string) bool {
 // Unauditable returns why the policy cannot be evaluated on stored objects, as an update that
 // changes nothing and as a creation, by an anonymous user; "" if it can.
 func (c *Compiled) Unauditable() string { return c.audit.Unauditable }
+
+// AuditsMutations reports whether the mutations can be evaluated on stored objects, too.
+func (c *Compiled) AuditsMutations() bool { return c.audit.Mutates }
 
 // DecidesAnew reports whether the policy can decide about a new object in another way than
 // about an update of the same object that changes nothing, if its rules match both.

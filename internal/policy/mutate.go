@@ -44,6 +44,7 @@ type step struct {
 	result        runtime.Object  // the resulting object, if it is to be checked
 	again         []int           // the mutations that changed their own result
 	refusals      []metav1.Status // of a plugin
+	previewed     []objectpatch.Operation
 	excepted      *exceptions.Entry
 }
 
@@ -74,6 +75,7 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 	a.annotateSkipped()
 	a.annotateExcepted()
 	a.annotateSuspended()
+	a.annotatePreviews()
 	a.countExcepted(host)
 	whole := r.whole.versioned
 	return a.Mutated(r.raw.UID, whole, whole.Attributes.GetObject(), changedObject(r, all))
@@ -125,7 +127,7 @@ func (a *answer) mutate(ctx context.Context, s *step, host Environment) {
 	host.pause(ctx)
 	start := host.Now()
 	before := on.versioned.VersionedObject.Object()
-	outcome := s.run(ctx, host)
+	outcome := a.run(ctx, s, host)
 	s.traceStep(ctx, outcome)
 	if a.skip(s, outcome, before, host) {
 		outcome = DecisionBreakGlass
@@ -141,6 +143,9 @@ func (a *answer) mutate(ctx context.Context, s *step, host Environment) {
 	case DecisionExcepted:
 		a.exceptBy(s.policy.name, s.policy.mutationLabel(), on.template, s.excepted)
 	}
+	if len(s.previewed) > 0 {
+		a.preview(s)
+	}
 	if host.reports(outcome) {
 		s.report(outcome, host)
 	}
@@ -150,6 +155,14 @@ func (a *answer) mutate(ctx context.Context, s *step, host Environment) {
 	if outcome == DecisionMutate && !on.large && host.Recheck.due(s.policy) {
 		s.result = on.versioned.VersionedObject.Object()
 	}
+}
+
+// run runs a step, or previews it.
+func (a *answer) run(ctx context.Context, s *step, host Environment) Decision {
+	if s.previews() {
+		return a.runPreview(ctx, s, host)
+	}
+	return s.run(ctx, host)
 }
 
 // steps returns the invocations of a policy; a panic meanwhile is an error of each
@@ -276,8 +289,12 @@ func (s *step) patch(ctx context.Context, p patch.Patcher, host Environment, nam
 }
 
 // refuseMutation denies the request because of a step's error, unless failurePolicy is
-// Ignore. The message is the native one with another subject.
+// Ignore, or the step is a preview: that never denies. The message is the native one with
+// another subject.
 func (a *answer) refuseMutation(s *step) {
+	if s.previews() {
+		return
+	}
 	reason := metav1.StatusReasonInvalid
 	if s.misconfigured {
 		reason = metav1.StatusReasonForbidden

@@ -28,6 +28,8 @@ type answer struct {
 	skipped   []string // policies
 	suspended []string // policies
 	excepted  []excepted
+	previews  previews
+	last      previewed
 }
 
 // validated returns the response of the validating phase.

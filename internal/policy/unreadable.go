@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -71,7 +72,8 @@ func (b *binding) denyUnreadable(c *Compiled, on *subject) result {
 }
 
 // denyingBindings returns the policy with bindings that deny, whatever their actions are, for
-// subjects that cannot be read: a failed mutation denies too.
+// subjects that cannot be read: a failed mutation denies too. Those that preview mutations only
+// record it.
 func (c *Compiled) denyingBindings() *Compiled {
 	out := &Compiled{
 		name:          c.name,
@@ -81,8 +83,20 @@ func (c *Compiled) denyingBindings() *Compiled {
 		templates:     &templates{}, // without actions of their own
 	}
 	for i, b := range c.bindings {
-		b.actions, b.staged = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}, nil
+		b.setUnreadable()
+		b.staged = slices.Clone(b.staged)
+		for j := range b.staged {
+			b.staged[j].setUnreadable()
+		}
 		out.bindings[i] = b
 	}
 	return out
+}
+
+// setUnreadable sets the action for an object that cannot be read.
+func (b *binding) setUnreadable() {
+	b.actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+	if b.previews() {
+		b.actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
+	}
 }

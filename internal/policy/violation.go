@@ -17,8 +17,8 @@ import (
 
 // Violation is a validation that is false, or an error of an evaluation.
 type Violation struct {
-	// Decision is DecisionDeny, DecisionWarn, DecisionAudit, DecisionRatchet, DecisionExcepted or
-	// DecisionError.
+	// Decision is DecisionDeny, DecisionWarn, DecisionAudit, DecisionRatchet, DecisionExcepted,
+	// DecisionPreview or DecisionError.
 	Decision Decision
 	// Message is text of the policy or of Ostiary. It holds values of objects only if Environment.ReportsValues permits
 	// them. The text for the client of the request is in the response.
@@ -29,11 +29,11 @@ type Violation struct {
 	Exception *exceptions.Entry
 }
 
-// ViolationReport is a request that a policy denied, warned about or audited, that passed because of an exception, or
-// that it could not evaluate.
+// ViolationReport is a request that a policy denied, warned about or audited, that passed because of an exception, whose
+// object it would have changed, or that it could not evaluate.
 type ViolationReport struct {
 	Policy string
-	// Decision is DecisionDeny, DecisionWarn, DecisionAudit, DecisionExcepted or DecisionError.
+	// Decision is DecisionDeny, DecisionWarn, DecisionAudit, DecisionExcepted, DecisionPreview or DecisionError.
 	Decision Decision
 	// Request holds the memory of the objects: a receiver must not keep it, nor Violations.
 	Request *admissionv1.AdmissionRequest
@@ -49,7 +49,7 @@ func (h Environment) reports(d Decision) bool {
 		return false
 	}
 	switch d {
-	case DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionExcepted:
+	case DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionExcepted, DecisionPreview:
 		return true
 	}
 	return false
@@ -88,7 +88,14 @@ func (s *step) report(decision Decision, host Environment) {
 			}
 		}
 		if s.err != nil {
-			return []Violation{violation(s.policy.errorText(s.err, values))}
+			out = append(out, violation(s.policy.errorText(s.err, values)))
+		}
+		if len(s.previewed) > 0 {
+			out = append(out, violation(s.previewText(values)))
+			out[len(out)-1].Decision = DecisionPreview
+		}
+		if len(out) > 0 {
+			return out
 		}
 		if s.excepted != nil {
 			v := violation("an exception leaves out the mutations")

@@ -61,7 +61,7 @@ func settingsOf(
 	s.NamespaceSelector, s.ObjectSelector = selectors(spec, match, rules, phase)
 	s.Versions, s.ordered = versionSignature(rules, s.Critical)
 	if phase == PhaseMutate {
-		s.FailurePolicy = spec.EffectiveFailurePolicy()
+		s.FailurePolicy = spec.MutationFailurePolicy()
 		s.Order = new(spec.EffectiveOrder())
 		s.ReinvocationPolicy = spec.EffectiveReinvocationPolicy()
 	}

@@ -38,6 +38,6 @@ func failsClosed(spec *v1alpha1.WebhookPolicySpec) bool {
 
 // dependsOnOstiary is failsClosed for policies without a backend.
 func dependsOnOstiary(spec *v1alpha1.WebhookPolicySpec) bool {
-	return (spec.Mutates() && spec.EffectiveFailurePolicy() == admissionregistrationv1.Fail) ||
+	return (spec.Mutates() && spec.MutationFailurePolicy() == admissionregistrationv1.Fail) ||
 		(spec.Validates() && spec.WebhookFailurePolicy() == admissionregistrationv1.Fail)
 }

@@ -187,7 +187,14 @@ func testAuthorsMetadata(t *testing.T, cp *controlplane.ControlPlane) {
 	g.Expect(merge(policiesAs(cp, "suspender"), suspension)).To(Succeed())
 	wantRefusal(t, merge(author, strings.Replace(suspension, "2027", "2028", 1)), refusal)
 	wantRefusal(t, merge(author, resumption), refusal)
+	const skip = `{"metadata":{"annotations":{"admission.ostiary.dev/rollout":"skip b 0123"}}}`
+	wantRefusal(t, merge(author, skip), "you may not change the rollout of the policy p with metadata.annotations[admission.ostiary.dev/rollout]: "+
+		"ask an administrator for the verb rollout on webhookpolicies named p")
+	wantRefusal(t, merge(policiesAs(cp, "suspender"), skip), "you may not change the rollout of the policy p")
+	g.Expect(merge(policiesAs(cp, "policy-admin"), skip)).To(Succeed())
 	g.Expect(merge(author, `{"metadata":{"labels":{"a":"c"}}}`)).To(Succeed())
+	wantRefusal(t, merge(author, strings.Replace(skip, "skip", "complete", 1)), "you may not change the rollout of the policy p")
+	g.Expect(merge(author, `{"metadata":{"annotations":{"admission.ostiary.dev/rollout":null}}}`)).To(Succeed()) // no command
 	wantRefusal(t, merge(policiesAs(cp, "suspender"), `{"spec":{"timeoutSeconds":3}}`), "spec.backend")
 	g.Expect(merge(policiesAs(cp, "policy-admin"), resumption)).To(Succeed())
 	born := policyWith(t, ownCommand)

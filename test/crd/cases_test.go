@@ -67,6 +67,7 @@ func long(n int) string { return strings.Repeat("a", n) }
 func testAccepted(t *testing.T, policies dynamic.ResourceInterface) {
 	cases := acceptedBackends()
 	maps.Copy(cases, acceptedPolicies())
+	maps.Copy(cases, acceptedActions())
 	for name, fields := range cases {
 		t.Run(name, func(t *testing.T) {
 			if _, err := dryRun(t, policies, policyWith(t, fields)); err != nil {
@@ -160,7 +161,7 @@ func refusedCases() map[string]refusedCase {
 	out := map[string]refusedCase{}
 	for _, cases := range []map[string]refusedCase{
 		refusedPolicies(), refusedParams(), refusedMutations(), refusedAuditAnnotations(), refusedMatchResources(),
-		refusedBackends(), refusedPlugins(),
+		refusedBackends(), refusedPlugins(), refusedActions(),
 	} {
 		maps.Copy(out, cases)
 	}
@@ -181,6 +182,8 @@ func onlyDefined() map[string][]string {
 			"mutations of DELETE",
 		},
 		"the rule is as old as the field, so no stored policy breaks it": {
+			"a first step with a selector", "a rollout beside mutationAction", "a rollout beside validationActions",
+			"a step that denies everywhere", "a step without actions",
 			"Deny and Warn", "exceptions of no time", "exceptions of a century",
 			"a CA from a Secret without a key", "a CA from a key with a slash", "a CA from both",
 			"a CA from neither", "a backend for v2", "a backend of an unknown type", "a backend with side effects",

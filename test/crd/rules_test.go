@@ -154,7 +154,9 @@ func sameErrors(causes []string, errs field.ErrorList) bool {
 
 func testOnlyValidated(t *testing.T, policies dynamic.ResourceInterface) {
 	check := newRules(t)
-	for name, tc := range onlyValidated() {
+	cases := onlyValidated()
+	maps.Copy(cases, validatedActions())
+	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			if _, err := dryRun(t, policies, policyWith(t, tc.fields)); err != nil {
 				t.Errorf("the definition refuses it too, although %s: %v", tc.reason, err)

@@ -109,7 +109,7 @@ func (t *Table) Todo(p *Pass, o *Object) (policies []int, hasRoom bool) {
 		return nil, false
 	}
 	for i := range p.slots {
-		like := Line{ID: o.ID, Kind: p.resource.kind, Name: o.Name, Verdict: rec.verdict(i)}
+		like := Line{ID: o.ID, Kind: p.resource.kind, Name: o.Name, Verdict: rec.verdict(i).withoutChange()}
 		if isNew || p.pending[i] || t.lacksLine(Pair{p.slots[i].policy, o.Namespace}, like) {
 			policies = append(policies, i)
 		}
@@ -158,6 +158,9 @@ func (t *Table) Store(p *Pass, o *Object, policies []int, got []audit.Result) {
 func (t *Table) storeVerdict(p *Pass, o *Object, index int, before Verdict, got audit.Result) Verdict {
 	pair := Pair{p.slots[index].policy, o.Namespace}
 	now := VerdictOf(got)
+	if got.WouldChange {
+		now |= wouldChange
+	}
 	t.count(pair, before, -1)
 	t.count(pair, now, 1)
 	if now.isDescribed() {

@@ -41,6 +41,8 @@ type Scan struct {
 	// that Ostiary lacks the permission for one of them.
 	Failures []string
 	IsDenied bool
+	// Mutates means that mutations are evaluated.
+	Mutates bool
 }
 
 // After returns a snapshot whose results of each policy are of one generation. While the current
@@ -169,6 +171,7 @@ func (t *Table) Snapshot() Snapshot {
 func (k *resource) addTo(s Scan, of *slot) Scan {
 	s.Subject = of.version.Subject
 	s.IsMixed = s.IsMixed || of.isMixed && len(k.objects) > 0
+	s.Mutates = s.Mutates || of.version.Compiled != nil && of.version.Compiled.AuditsMutations()
 	switch {
 	case k.failure != "":
 		s.Failures = append(s.Failures, k.failure)

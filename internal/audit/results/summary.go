@@ -46,7 +46,7 @@ func (s Snapshot) Summaries() map[string]Summary {
 		status := summary.Status
 		status.Missing = s.missing(name)
 		status.Examples, status.Workloads = examples[name], workloads[name]
-		setNumbers(status, isScanned, scan.IsDenied, sums[name])
+		setNumbers(status, isScanned, scan, sums[name])
 	}
 	return all
 }
@@ -74,7 +74,7 @@ func (s Scan) summary() Summary {
 
 // setNumbers sets the numbers of a status. The number of violations is absent if something could
 // not be read, because it could be too low.
-func setNumbers(status *v1alpha1.AuditStatus, isScanned, isDenied bool, sums *Counts) {
+func setNumbers(status *v1alpha1.AuditStatus, isScanned bool, scan Scan, sums *Counts) {
 	if !isScanned {
 		status.Summary = v1alpha1.AuditNotAudited
 		return
@@ -89,7 +89,7 @@ func setNumbers(status *v1alpha1.AuditStatus, isScanned, isDenied bool, sums *Co
 	switch {
 	case len(status.Missing) == 0:
 		status.Violations = ptr.To(c.Violations())
-	case isDenied && c.described() == 0:
+	case scan.IsDenied && c.described() == 0:
 		status.Summary = v1alpha1.AuditNoAccess
 	default:
 		status.Summary = v1alpha1.AuditAtLeast + status.Summary
@@ -99,6 +99,12 @@ func setNumbers(status *v1alpha1.AuditStatus, isScanned, isDenied bool, sums *Co
 	}
 	if n := status.Errors; n > 0 {
 		status.Summary += fmt.Sprintf(", %d errors", n)
+	}
+	if scan.Mutates {
+		status.WouldChange = ptr.To(c.WouldChange())
+	}
+	if n := c.WouldChange(); n > 0 {
+		status.Summary += fmt.Sprintf(", %d would change", n)
 	}
 }
 

@@ -252,7 +252,7 @@ func (t *Table) count(pair Pair, v Verdict, by int64) {
 		c = &Counts{}
 		t.counts[pair] = c
 	}
-	c[v] += by
+	c.count(v, by)
 	t.changed = true
 	if *c == (Counts{}) {
 		delete(t.counts, pair)
@@ -286,7 +286,7 @@ func (k *resource) addNewer(id ObjectID) {
 	}
 }
 
-// HasFinding reports whether an object has a finding now.
+// HasFinding reports whether an object has a finding now, or a mutation would change it.
 func (t *Table) HasFinding(gvr schema.GroupVersionResource, id ObjectID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -296,7 +296,7 @@ func (t *Table) HasFinding(gvr schema.GroupVersionResource, id ObjectID) bool {
 	}
 	rec := known.objects[id]
 	for i := range known.slots {
-		if rec.verdict(i).isDescribed() {
+		if v := rec.verdict(i); v.isDescribed() || v&wouldChange != 0 {
 			return true
 		}
 	}

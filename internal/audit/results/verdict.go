@@ -24,6 +24,12 @@ const (
 	verdicts
 )
 
+// wouldChange is added to the verdict about an object that a mutation would change.
+const wouldChange Verdict = 0x80
+
+// withoutChange returns the verdict of the validations.
+func (v Verdict) withoutChange() Verdict { return v &^ wouldChange }
+
 // VerdictOf returns the verdict for a result.
 func VerdictOf(got audit.Result) Verdict {
 	verdict := verdictOfDecision(got.Decision)
@@ -56,7 +62,7 @@ func verdictOfDecision(d policy.Decision) Verdict {
 }
 
 // isDescribed reports whether an object with the verdict is described by a line.
-func (v Verdict) isDescribed() bool { return v >= Violated }
+func (v Verdict) isDescribed() bool { return v.withoutChange() >= Violated }
 
 // rank orders findings by severity: failures, errors, warnings, those about new objects, and what
 // exceptions let pass.
@@ -85,8 +91,21 @@ func (v Verdict) mark() string {
 	return [verdicts]string{Errored: " (error)", ViolatedAnew: " (CREATE)", ErroredAnew: " (CREATE, error)"}[v]
 }
 
-// Counts are numbers of objects by verdict.
-type Counts [verdicts]int64
+// Counts are numbers of objects by verdict, and of those that a mutation would change.
+type Counts [verdicts + 1]int64
+
+// count adds objects with a verdict. Those without one are not counted.
+func (c *Counts) count(v Verdict, by int64) {
+	if result := v.withoutChange(); result != Unmatched {
+		c[result] += by
+	}
+	if v&wouldChange != 0 {
+		c[verdicts] += by
+	}
+}
+
+// WouldChange is the number of objects that a mutation would change.
+func (c Counts) WouldChange() int64 { return c[verdicts] }
 
 func (c *Counts) add(o Counts) {
 	for i := range c {
