@@ -30,18 +30,24 @@ type Evidence struct {
 // Of returns the evidence of a policy at a time.
 func (e *Evidence) Of(ctx context.Context, p *v1alpha1.WebhookPolicy, now time.Time) rollout.Source {
 	return func(b *v1alpha1.Binding, state *v1alpha1.BindingStatus, step *v1alpha1.RolloutStep) (objects, requests rollout.Evidence) {
-		return e.objects(ctx, p, b, step), e.Requests.Requests(rollout.EvidenceKey(state.Token), now)
+		key := rollout.EvidenceKey(state.Token)
+		return e.objects(ctx, p, b, step, key), e.Requests.Requests(key, now)
 	}
 }
 
-func (e *Evidence) objects(ctx context.Context, p *v1alpha1.WebhookPolicy, b *v1alpha1.Binding, step *v1alpha1.RolloutStep) rollout.Evidence {
+func (e *Evidence) objects(
+	ctx context.Context, p *v1alpha1.WebhookPolicy, b *v1alpha1.Binding, step *v1alpha1.RolloutStep, key string,
+) rollout.Evidence {
 	if e.Audit == nil {
 		return rollout.Evidence{Missing: "the audit is disabled by --audit-interval=0: enable it, or set evidence to Requests"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	found := e.Audit.Found(p, func(namespace string) bool { return e.selects(ctx, b, step, namespace) })
-	return rollout.Evidence{Missing: found.Missing, From: found.Began, Count: found.Count, Examples: found.Examples}
+	if found.Missing == "" && (found.Compiled == nil || !found.Compiled.CountsFor(key)) {
+		return rollout.Evidence{IsPending: true} // the scan began before this replica had loaded the step
+	}
+	return rollout.Evidence{Missing: found.Missing, Count: found.Count, Examples: found.Examples}
 }
 
 // selects reports whether the binding and its step apply to the objects in a namespace. In doubt they do.

@@ -146,6 +146,13 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {
 // Name returns the name of the policy.
 func (c *Compiled) Name() string { return c.name }
 
+// CountsFor reports whether a binding collects the evidence of the step of a rollout with a key: see rollout.Effect.
+func (c *Compiled) CountsFor(step string) bool {
+	return step != "" && slices.ContainsFunc(c.bindings, func(b binding) bool {
+		return b.evidence == step || slices.ContainsFunc(b.staged, func(s stagedBinding) bool { return s.evidence == step })
+	})
+}
+
 // Unauditable returns why the policy cannot be evaluated on stored objects, as an update that
 // changes nothing and as a creation, by an anonymous user; "" if it can.
 func (c *Compiled) Unauditable() string { return c.audit.Unauditable }

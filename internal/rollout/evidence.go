@@ -22,7 +22,9 @@ const (
 type Evidence struct {
 	// Missing is why there is none, "" if there is. It starts with the kind of the evidence.
 	Missing string
-	// From and Until are the times that the evidence covers. Objects are evaluated by a scan that began at From.
+	// IsPending means that objects have not been evaluated in the step yet: no scan that began in it has ended.
+	IsPending bool
+	// From and Until are the times that requests are counted for.
 	From, Until time.Time
 	Count       int64
 	// IsEstimate means that Count is not exact.
@@ -72,7 +74,7 @@ func (m *machine) objectsHold(step *v1alpha1.RolloutStep) hold {
 	switch {
 	case e.Missing != "":
 		return hold{why: "objects: " + e.Missing}
-	case e.From.Before(m.state.Since.Time):
+	case e.IsPending:
 		return hold{why: "objects: no scan that began in the step has ended yet", isPending: true}
 	}
 	return e.exceeding(step, "stored objects violate the policy")
@@ -88,7 +90,7 @@ func (m *machine) requestsHold(step *v1alpha1.RolloutStep, end time.Time) hold {
 		return hold{why: "requests: " + e.Missing}
 	case e.From.After(m.state.Since.Time) && e.From.After(needed):
 		return hold{why: fmt.Sprintf("requests: they are counted since %s only, because earlier counts were lost when replicas ended, "+
-			"and are needed for %s", e.From.UTC().Format(time.RFC3339), min(minDuration(step), Window))}
+			"and are needed for %s", e.From.UTC().Format(time.RFC3339), min(minDuration(step), Window)), isPending: true}
 	case e.Until.Before(end):
 		return hold{why: "requests: not all replicas have reported since the time of the step has passed", isPending: true}
 	}

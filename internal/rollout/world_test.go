@@ -51,9 +51,8 @@ type world struct {
 	now    time.Time
 	policy *v1alpha1.WebhookPolicy
 	facts  Facts
-	// objects and requests are those of every step. scanAt is when the last scan began; the zero value means now.
+	// objects and requests are those of every step. reportedUntil is when replicas have reported; the zero value means now.
 	objects, requests Evidence
-	scanAt            time.Time
 	reportedUntil     time.Time
 	events            []string
 	requeue           time.Duration
@@ -64,10 +63,7 @@ func newWorld() *world { return &world{now: start(), policy: testPolicy()} }
 
 func (w *world) evidence(*v1alpha1.Binding, *v1alpha1.BindingStatus, *v1alpha1.RolloutStep) (objects, requests Evidence) {
 	objects, requests = w.objects, w.requests
-	objects.From, requests.Until = w.now, w.now
-	if !w.scanAt.IsZero() {
-		objects.From = w.scanAt
-	}
+	requests.Until = w.now
 	if !w.reportedUntil.IsZero() {
 		requests.Until = w.reportedUntil
 	}

@@ -30,8 +30,9 @@ func warningsAbout(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []advice.Warnin
 	spec := field.NewPath("spec")
 	w.annotations(p)
 	w.timeoutSeconds(&p.Spec, spec)
-	w.failurePolicy(&p.Spec, facts, spec)
-	w.matchConstraints(&p.Spec, spec)
+	final := finalSpec(&p.Spec)
+	w.failurePolicy(final, facts, spec)
+	w.matchConstraints(final, spec)
 	// Only rules that the author has written: those of a plugin have no field to change.
 	w.resourceRules(&p.Spec, spec)
 	w.allowCriticalResources(&p.Spec, spec)

@@ -27,7 +27,6 @@ type Pass struct {
 	slots    []slot    // copies
 	pending  []bool    // by slot: its verdicts are of an older version
 	number   uint32
-	began    time.Time
 	omitted  int // objects without room for their results
 	isAgain  bool
 }
@@ -63,7 +62,7 @@ func (t *Table) Next(now time.Time, interval time.Duration) *Pass {
 	}
 	due.pass++
 	due.newer = map[ObjectID]struct{}{}
-	p := &Pass{resource: due, slots: slices.Clone(due.slots), pending: make([]bool, len(due.slots)), number: due.pass, began: now}
+	p := &Pass{resource: due, slots: slices.Clone(due.slots), pending: make([]bool, len(due.slots)), number: due.pass}
 	for i, s := range p.slots {
 		p.pending[i] = s.done != s.version
 	}
@@ -215,7 +214,7 @@ func (t *Table) Finish(p *Pass, unreadable int, now time.Time) {
 	known.refill = known.refill || p.omitted > 0 && len(known.objects) < before // there is room again
 	for i := range known.slots {
 		known.slots[i].done, known.slots[i].time = p.slots[i].version, now
-		known.slots[i].isMixed, known.slots[i].began = false, p.began
+		known.slots[i].isMixed = false
 	}
 	known.scanned, known.failure, known.denied = now, "", false
 	if p.omitted > 0 {

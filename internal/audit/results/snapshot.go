@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // Snapshot is the state of a Table at a time. It shares no memory with the Table that changes.
@@ -29,8 +31,8 @@ type Scan struct {
 	Subject Subject
 	// Time is the end of the least recent complete scan; zero if there is none.
 	Time time.Time
-	// Began is the beginning of the least recent complete scan; zero if there is none.
-	Began time.Time
+	// Compiled is what the results are of; nil while they are not all of the current version.
+	Compiled *policy.Compiled
 	// Running means that the results are not all of the current version of the policy.
 	Running bool
 	// IsMixed means that some verdicts can be of an earlier generation of the policy.
@@ -176,12 +178,11 @@ func (k *resource) addTo(s Scan, of *slot) Scan {
 		s.IsDenied = s.IsDenied || k.denied
 	case of.done != of.version:
 		s.Running = true
+	default:
+		s.Compiled = of.version.Compiled
 	}
 	if !of.time.IsZero() && (s.Time.IsZero() || of.time.Before(s.Time)) {
 		s.Time = of.time
-	}
-	if !of.began.IsZero() && (s.Began.IsZero() || of.began.Before(s.Began)) {
-		s.Began = of.began
 	}
 	return s
 }
@@ -190,8 +191,8 @@ func (k *resource) addTo(s Scan, of *slot) Scan {
 type Found struct {
 	// Missing is why not all objects are evaluated; "" if they are.
 	Missing string
-	// Began is the beginning of the scan; zero before the first one of this generation.
-	Began    time.Time
+	// Compiled is what was evaluated; nil before the first scan of this generation.
+	Compiled *policy.Compiled
 	Count    int64
 	Examples []string
 }
@@ -207,7 +208,7 @@ func (s Snapshot) Found(policy string, of Subject, selects func(namespace string
 	if !isScanned || scan.Subject != of {
 		return out
 	}
-	out.Began = scan.Began
+	out.Compiled = scan.Compiled
 	var namespaces []string
 	for pair, c := range s.Counts {
 		if n := c.described() - c[Excepted]; pair.Policy == policy && n > 0 && selects(pair.Namespace) {

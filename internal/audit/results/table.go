@@ -120,9 +120,9 @@ func (r record) verdictsOf(slots []int) unique.Handle[string] {
 // objects are complete for the version done.
 type slot struct {
 	policy        string
-	version, done Version   // done is the zero value before the first pass
-	began, time   time.Time // of the last complete pass, and its end
-	isMixed       bool      // some verdicts can be of an earlier generation
+	version, done Version // done is the zero value before the first pass
+	time          time.Time
+	isMixed       bool // some verdicts can be of an earlier generation
 }
 
 // resource holds the results for the objects of a resource.
@@ -288,7 +288,7 @@ func (k *resource) addNewer(id ObjectID) {
 	}
 }
 
-// HasFinding reports whether an object has a finding now.
+// HasFinding reports whether an object has a finding now, or a mutation would change it.
 func (t *Table) HasFinding(gvr schema.GroupVersionResource, id ObjectID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -298,7 +298,7 @@ func (t *Table) HasFinding(gvr schema.GroupVersionResource, id ObjectID) bool {
 	}
 	rec := known.objects[id]
 	for i := range known.slots {
-		if rec.verdict(i).isDescribed() {
+		if v := rec.verdict(i); v.isDescribed() || v&wouldChange != 0 {
 			return true
 		}
 	}

@@ -275,6 +275,8 @@ func bindingResult(i policy.Invoked) BindingResult {
 		out.Result = "allowed by an exception: " + strings.Join(excepted, "; ")
 	case i.Excepted != "":
 		out.Result = "not changed, because of the exception " + i.Excepted
+	case i.Previewed != "":
+		out.Result = "would change the object, and only previews it: " + i.Previewed
 	case i.Changed:
 		out.Result = "changed the object"
 	}

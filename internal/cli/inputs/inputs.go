@@ -145,6 +145,7 @@ func (f *Flags) ReplaceActions(policies []offline.Policy) error {
 		}
 		for i := range p.Spec.Bindings {
 			p.Spec.Bindings[i].ValidationActions = []admissionregistrationv1.ValidationAction{action}
+			p.Spec.Bindings[i].Rollout = nil
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	policyv1alpha1 "github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/cli/inputs"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/nearest"
@@ -206,8 +207,37 @@ func (s *Suite) selectPolicies() error {
 		}
 		s.policies = append(s.policies, s.input.Policies[at])
 	}
+	if len(errs) == 0 && s.RolloutStep != "" {
+		errs = append(errs, s.setStep())
+	}
 	return errors.Join(errs...)
 }
+
+// setStep records the step of the test in the policies, as the leader of Ostiary does.
+func (s *Suite) setStep() error {
+	isKnown, isFinal := false, s.RolloutStep == v1alpha1.RolloutStepFinal
+	for i := range s.policies {
+		p := s.policies[i].DeepCopy()
+		p.Status.Bindings = nil
+		for _, b := range p.Spec.Bindings {
+			if b.Rollout == nil || !isFinal && !slices.ContainsFunc(b.Rollout.Steps, s.isStep) {
+				continue
+			}
+			state := policyv1alpha1.BindingStatus{Name: b.Name, Final: isFinal}
+			if !isFinal {
+				state.Step = s.RolloutStep
+			}
+			p.Status.Bindings, isKnown = append(p.Status.Bindings, state), true
+		}
+		s.policies[i].WebhookPolicy = p
+	}
+	if !isKnown {
+		return s.Source.Errorf("rolloutStep", "no rollout of the policies has the step %q: write the name of one, or %s", s.RolloutStep, v1alpha1.RolloutStepFinal)
+	}
+	return nil
+}
+
+func (s *Suite) isStep(step policyv1alpha1.RolloutStep) bool { return step.Name == s.RolloutStep }
 
 func (s *Suite) suggestion(name string) string {
 	found := nearest.Name(name, func(yield func(string) bool) {

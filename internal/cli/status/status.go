@@ -17,6 +17,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/cli/doctor"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/cli/rollout"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -36,6 +37,8 @@ type Status struct {
 	Policies           []Policy   `json:"policies"`
 	// Calls are the resources for which a request costs more than one call of a phase.
 	Calls []registration.Calls `json:"calls,omitempty"`
+	// Rollouts are those that have not reached their final action.
+	Rollouts []rollout.Running `json:"rollouts,omitempty"`
 	// DenialsUnknown says why the numbers of denied requests are not known; empty if they are.
 	DenialsUnknown string `json:"denialsUnknown,omitempty"`
 
@@ -82,7 +85,9 @@ func statusOf(d *doctor.Dump, m *metrics, why error, now time.Time) *Status {
 	}
 	for i := range d.Policies {
 		s.Policies = append(s.Policies, policyOf(&d.Policies[i], m))
+		s.Rollouts = append(s.Rollouts, rollout.RunningOf(&d.Policies[i], now)...)
 	}
+	slices.SortStableFunc(s.Rollouts, func(a, b rollout.Running) int { return cmp.Compare(a.Policy, b.Policy) })
 	slices.SortFunc(s.Policies, func(a, b Policy) int { return cmp.Compare(a.Name, b.Name) })
 	s.Calls = slices.DeleteFunc(registration.CallsOf(d.Configurations()), func(c registration.Calls) bool {
 		return c.Mutating <= 1 && c.Validating <= 1
@@ -160,10 +165,28 @@ func (s *Status) write(w io.Writer, style output.Style, wide bool, now time.Time
 			return fmt.Errorf("writing the status: %w", err)
 		}
 	}
+	if err := s.writeRollouts(w); err != nil {
+		return err
+	}
 	if err := s.writeCalls(w); err != nil {
 		return err
 	}
 	return s.writeProblems(w, style)
+}
+
+// writeRollouts writes the rollouts that have not reached their final action.
+func (s *Status) writeRollouts(w io.Writer) error {
+	if len(s.Rollouts) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return fmt.Errorf("writing the status: %w", err)
+	}
+	var rows [][]string
+	for _, r := range s.Rollouts {
+		rows = append(rows, []string{r.Policy + "/" + r.Binding, cmp.Or(r.Action, unknown), r.Steps, r.State, cmp.Or(r.HeldBy, unknown)})
+	}
+	return output.WriteTable(w, []string{"ROLLOUT", "ACTION", "STEPS", "STATE", "HELD BY"}, rows)
 }
 
 // shownCalls is the number of resources whose calls are shown.

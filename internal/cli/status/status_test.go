@@ -33,6 +33,24 @@ func dump(t *testing.T) *doctor.Dump {
 	return d
 }
 
+// addRollouts adds rollouts in several states.
+func addRollouts(d *doctor.Dump) {
+	steps := []v1alpha1.RolloutStep{{Name: "learn"}, {Name: "warn"}}
+	for i := range d.Policies {
+		if p := &d.Policies[i]; p.Name == "allowed-teams" {
+			p.Spec.Bindings = []v1alpha1.Binding{
+				{Name: "done", Rollout: &v1alpha1.Rollout{Steps: steps}},
+				{Name: "held", Rollout: &v1alpha1.Rollout{Steps: steps}},
+				{Name: "learning", Rollout: &v1alpha1.Rollout{Steps: steps[:1]}},
+			}
+			p.Status.Bindings = []v1alpha1.BindingStatus{
+				{Name: "done", Final: true, Action: "Deny"},
+				{Name: "held", Step: "warn", Action: "Warn 2/2", HeldBy: "3 objects", Since: &metav1.Time{Time: now.Add(-30 * time.Hour)}},
+			}
+		}
+	}
+}
+
 func TestWrite(t *testing.T) {
 	const rows = `
 POLICY               ACTIONS   READY   REASON           FAILURE-POLICY   DENIED   DENIED/MIN   AGE
@@ -91,6 +109,15 @@ allowed-teams: the API server has no kind Teams in example.com/v1
 			want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde", "NO      ", "-       ", "REQUIRED",
 				"-       ", "RATE", "-   ",
 				"\nallowed-teams: ", "\nRequests that can cost several calls: pods (0 mutating, 2 validating)\n\nallowed-teams: "),
+		},
+		"rollouts": {
+			at: now, change: addRollouts,
+			want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde", "NO      ", "-       ", "REQUIRED",
+				"-       ", "RATE", "-   ",
+				"\nallowed-teams: ", "\nROLLOUT                  ACTION     STEPS                      STATE                         HELD BY\n"+
+					"allowed-teams/held       Warn 2/2   learn > [warn] > (final)   in effect for 30h, held       3 objects\n"+
+					"allowed-teams/learning   -          [learn] > (final)          in effect, not recorded yet   -\n"+
+					"\nallowed-teams: "),
 		},
 		"without access to Leases": {
 			at: now, change: func(d *doctor.Dump) { d.Leases, d.Policies = nil, nil },

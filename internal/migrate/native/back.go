@@ -100,7 +100,7 @@ func (b *backConversion) convert() error {
 		m := mutatingPolicy(metadata, s)
 		b.addOutput(m, "")
 		for i, binding := range s.EffectiveBindings() {
-			if match, some := mutableResources(binding.MatchResources); some {
+			if match, some := mutableResources(binding.MatchResources); some && binding.MutationAction != v1alpha1.MutationActionPreview {
 				name := b.bindingName(&binding, kindMutatingBinding)
 				b.addOutput(&admissionregistrationv1.MutatingAdmissionPolicyBinding{
 					TypeMeta:   typeOf(kindMutatingBinding),
@@ -160,6 +160,7 @@ func (b *backConversion) changes(s *v1alpha1.WebhookPolicySpec) {
 			b.change(f.field, f.what)
 		}
 	}
+	b.changesOfActions(s)
 	for i, v := range s.Validations {
 		at := fmt.Sprintf("spec.validations[%d]", i)
 		if v.Ratchet != nil && *v.Ratchet {
@@ -167,6 +168,19 @@ func (b *backConversion) changes(s *v1alpha1.WebhookPolicySpec) {
 		}
 		if v.Name != "" {
 			b.change(at+".name", fmt.Sprintf("native validations have no names: messages do not contain %q", v.Name))
+		}
+	}
+}
+
+// changesOfActions reports rollouts and previews.
+func (b *backConversion) changesOfActions(s *v1alpha1.WebhookPolicySpec) {
+	for i, binding := range s.EffectiveBindings() {
+		at := fmt.Sprintf("spec.bindings[%d]", i)
+		if binding.Rollout != nil {
+			b.change(at+".rollout", "native policies have no rollouts: the binding keeps the actions of the first step")
+		}
+		if s.Mutates() && binding.MutationAction == v1alpha1.MutationActionPreview {
+			b.change(at+".mutationAction", "native policies have no preview: without a binding, the mutations do not apply")
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
@@ -19,6 +20,11 @@ spec:
   ratchet: true
   podTemplates: {}
   audit: {enabled: false}
+  mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[]"}}]
+  bindings:
+  - {name: previews, mutationAction: Preview}
+  - {name: in-steps, rollout: {steps: [{name: s, validationActions: [Audit], minDurationSeconds: 1}], final: {validationActions: [Deny]}}}
+  - {name: applies}
   validations:
   - {name: first, expression: "true"}
   - {expression: "true", ratchet: true}
@@ -37,11 +43,21 @@ spec:
 		got = append(got, string(r.Outcome)+" "+r.Rule)
 	}
 	want := []string{
-		"changed spec.podTemplates", "changed spec.ratchet", "changed spec.validations[0].name",
+		"changed spec.podTemplates", "changed spec.ratchet", "changed spec.bindings[0].mutationAction",
+		"changed spec.bindings[1].rollout", "changed spec.bindings[1].mutationAction", "changed spec.validations[0].name",
 		"changed spec.validations[1].ratchet", "changed spec.audit",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	var bindings []string
+	for _, o := range converted[0].Outputs {
+		if b, ok := o.Object.(*admissionregistrationv1.MutatingAdmissionPolicyBinding); ok {
+			bindings = append(bindings, b.Name)
+		}
+	}
+	if diff := cmp.Diff([]string{"applies"}, bindings); diff != "" {
+		t.Errorf("bindings that apply mutations (-want +got):\n%s", diff)
 	}
 }
 

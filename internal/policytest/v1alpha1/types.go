@@ -16,6 +16,9 @@ import (
 const (
 	APIVersion = "test.ostiary.dev/v1alpha1"
 	Kind       = "PolicyTest"
+
+	// RolloutStepFinal is the rolloutStep for the final action. No step can have this name.
+	RolloutStepFinal = "Final"
 )
 
 // PolicyTest states what policies decide for some requests.
@@ -41,6 +44,11 @@ type PolicyTest struct {
 	// "1.36". The default is the latest supported version.
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+
+	// rolloutStep is the step in effect of the rollouts of the policies: its name, or Final for the
+	// final action. Bindings without the step are in their first one, which is the default.
+	// +optional
+	RolloutStep string `json:"rolloutStep,omitempty"`
 
 	// cases are the requests and what is expected of them.
 	// +required
