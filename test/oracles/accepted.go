@@ -9,11 +9,16 @@ import (
 )
 
 // isAccepted reports whether API servers accept an object. They reject the others before they
-// call validating webhooks: those without containers or a selector, whose types write null then,
+// call validating webhooks: those without containers, paths or a selector, whose types write null then,
 // and those with labels, annotations or types of profiles that are none.
 func isAccepted(raw []byte) bool {
 	var value any
-	return json.Unmarshal(raw, &value) == nil && isAcceptedValue(value)
+	return json.Unmarshal(raw, &value) == nil && isAcceptedValue(value) && hasTemplate(asObject(value))
+}
+
+// hasTemplate reports whether an object has the template that its kind needs, and whose type is a pointer.
+func hasTemplate(o object) bool {
+	return o["kind"] != "ReplicationController" || valueAt(o, path{"spec", "template"}) != nil
 }
 
 func isAcceptedValue(value any) bool {
@@ -34,7 +39,7 @@ func isAcceptedMember(key string, value any) bool {
 	switch key {
 	case "":
 		return false // as a name of a label in a selector, or of data
-	case "containers":
+	case "containers", "paths":
 		l, ok := value.(list)
 		return ok && len(l) > 0
 	case "selector":

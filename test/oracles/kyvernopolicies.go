@@ -77,18 +77,27 @@ func (k *kyvernoAuthor) classicPolicy() object {
 }
 
 func (k *kyvernoAuthor) exception() object {
-	resources := object{"kinds": list{k.kind}}
+	kinds := list{k.kind}
+	if k.kind == "Pod" && k.chance(2) {
+		kinds = append(kinds, "Deployment", "CronJob")
+	}
+	resources := object{"kinds": kinds}
 	if k.chance(2) {
-		resources["namespaces"] = list{pick(k.Author, "shop", "prod*")}
-	} else {
+		resources["namespaces"] = list{pick(k.Author, "shop", "prod*", "prod")}
+	}
+	if resources["namespaces"] == nil || k.chance(2) {
 		resources["names"] = list{pick(k.Author, "web", "b*")}
 	}
+	if k.chance(6) {
+		resources["selector"] = k.selector()
+	}
+	names := []any{"rule", "autogen-rule", "autogen-cronjob-rule"}
 	return object{
 		"apiVersion": "kyverno.io/v2",
 		"kind":       "PolicyException",
 		"metadata":   object{"name": "exception", "namespace": "shop"},
 		"spec": object{
-			"exceptions": list{object{"policyName": "policy", "ruleNames": list{"rule", "autogen-rule"}}},
+			"exceptions": list{object{"policyName": "policy", "ruleNames": list(names[:1+k.IntN(3)])}},
 			"match":      object{"any": list{object{"resources": resources}}},
 		},
 	}

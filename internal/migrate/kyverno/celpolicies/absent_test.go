@@ -20,15 +20,23 @@ func TestNoteAbsentObjects(t *testing.T) {
 		"a field of it that is null":  {"object.metadata.name != null", false},
 		"a variable with such a name": {"myobject == null", false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			objects := read(t, `apiVersion: policies.kyverno.io/v1
-kind: ValidatingPolicy
+		const head = `apiVersion: policies.kyverno.io/v1
 metadata: {name: policy}
 spec:
   matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [secrets]}]}
-  validations:
-  - expression: "`+c.expression+`"
-`)
+`
+		for kind, spec := range map[string]string{
+			"ValidatingPolicy": `  validations:
+  - expression: "EXPRESSION"
+`,
+			"MutatingPolicy": `  matchConditions:
+  - {name: condition, expression: "EXPRESSION"}
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration: {expression: "Object{}"}
+`,
+		} {
+			objects := read(t, head+strings.ReplaceAll(spec, "EXPRESSION", c.expression)+"kind: "+kind+"\n")
 			converted, err := Source().Convert(&conversion.Input{Objects: objects, All: objects})
 			if err != nil {
 				t.Fatal(err)
@@ -38,8 +46,8 @@ spec:
 				got = got || strings.Contains(r.Detail, "Kyverno has an empty object")
 			}
 			if got != c.want {
-				t.Errorf("got a note %v, want %v: %v", got, c.want, converted[0].Rows)
+				t.Errorf("%s, %s: got a note %v, want %v: %v", name, kind, got, c.want, converted[0].Rows)
 			}
-		})
+		}
 	}
 }

@@ -40,44 +40,70 @@ type ruleLookup struct {
 	ofRequest bool // the object of an UPDATE or a DELETE can be one of the objects
 }
 
+// reading is what a variable of a context reads of the API server.
+type reading struct {
+	name    string
+	objects requestedObjects
+	isList  bool     // objects are a list itself, not its field items
+	paths   []string // one after the other, in JMESPath
+	absent  any      // instead of an object that does not exist
+}
+
 // apiCall returns a scope with the variable of a call.
 func (v *ruleConverter) apiCall(scope *conditions.Scope, name string, c *apiCall) (*conditions.Scope, error) {
-	leaveOut := func(why, alternative string) (*conditions.Scope, error) {
-		return nil, &leftOutError{"context", fmt.Sprintf("the variable %s %s", name, why), alternative}
-	}
+	return v.call(scope, c, reading{name: name})
+}
+
+// call returns a scope with what is read of the response to a call.
+func (v *ruleConverter) call(scope *conditions.Scope, c *apiCall, r reading) (*conditions.Scope, error) {
 	switch {
 	case c.Service != nil:
-		return leaveOut("calls a service, and policies make no network calls", "use a backend")
+		return nil, r.leftOut("calls a service, and policies make no network calls", "use a backend")
 	case c.Data != nil || c.Method != "" && !strings.EqualFold(c.Method, "GET"):
-		return leaveOut("creates an object with Kyverno's rights", "use authorizer for a SubjectAccessReview")
+		return nil, r.leftOut("creates an object with Kyverno's rights", "use authorizer for a SubjectAccessReview")
 	}
-	objects, err := parsePath(c.URLPath)
-	if err != nil {
-		return leaveOut(err.Error(), "use a lookup")
+	var err error
+	if r.objects, err = parsePath(c.URLPath); err != nil {
+		return nil, r.leftOut(err.Error(), "use a lookup")
 	}
+	if c.JMESPath != "" {
+		r.paths = append([]string{c.JMESPath}, r.paths...)
+	}
+	r.absent = c.Default
+	return v.read(scope, r)
+}
+
+func (r *reading) leftOut(why, alternative string) error {
+	return &leftOutError{"context", fmt.Sprintf("the variable %s %s", r.name, why), alternative}
+}
+
+// read returns a scope with the variable of what is read.
+func (v *ruleConverter) read(scope *conditions.Scope, r reading) (*conditions.Scope, error) {
 	var substituted []conditions.Value
-	outer := scope
-	scope = scope.Collecting(&substituted)
-	response, reads, err := v.response(scope, name, objects)
+	inner := scope.Collecting(&substituted)
+	response, reads, err := v.response(inner, r)
 	if err != nil {
-		return leaveOut(err.Error(), "use a lookup")
+		return nil, r.leftOut(err.Error(), "use a lookup")
+	}
+	failed := func(err error) (*conditions.Scope, error) {
+		return nil, fmt.Errorf("context variable %s: %w", r.name, err)
 	}
 	value, parts := response, []*conditions.Reads{reads}
-	if c.JMESPath != "" {
-		if value, err = scope.JMESPathOf(c.JMESPath, response); err != nil {
-			return nil, fmt.Errorf("context variable %s: %w", name, err)
+	for _, path := range r.paths {
+		if value, err = inner.JMESPathOf(path, value); err != nil {
+			return failed(err)
 		}
-		parts = scope.ReadBy(c.JMESPath, reads)
+		parts = inner.ReadBy(path, parts...)
 	}
-	if c.Default != nil {
-		if value, err = v.orDefault(scope, value, c.Default); err != nil {
-			return nil, fmt.Errorf("context variable %s: %w", name, err)
+	if r.absent != nil {
+		if value, err = v.orDefault(inner, value, r.absent); err != nil {
+			return failed(err)
 		}
 	}
 	if substituted, err = v.out.requireKeys(response, substituted); err != nil {
-		return nil, fmt.Errorf("context variable %s: %w", name, err)
+		return failed(err)
 	}
-	return outer.With(name, value.WithSubstituted(substituted)).WithReads(name, parts), nil
+	return scope.With(r.name, value.WithSubstituted(substituted)).WithReads(r.name, parts), nil
 }
 
 // requireKeys makes the keys of the last lookup fail if one of some values cannot be evaluated, as a call
@@ -187,7 +213,8 @@ func (m *ruleMatching) isNamespaced() bool {
 }
 
 // response returns what a call returns, and what is read of it.
-func (v *ruleConverter) response(scope *conditions.Scope, name string, o requestedObjects) (conditions.Value, *conditions.Reads, error) {
+func (v *ruleConverter) response(scope *conditions.Scope, r reading) (conditions.Value, *conditions.Reads, error) {
+	o := r.objects
 	namespace := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	if o.GroupVersionResource == namespace && isRequestNamespace(o.name) && v.matching.isNamespaced() {
 		s := ce.ShapeOfType[corev1.Namespace]()
@@ -199,7 +226,7 @@ func (v *ruleConverter) response(scope *conditions.Scope, name string, o request
 			s = ce.ShapeOfKinds(k.GroupVersionKind)
 		}
 	}
-	l, err := v.lookup(scope, name, o)
+	l, err := v.lookup(scope, r.name, o)
 	if err != nil {
 		return conditions.Value{}, nil, err
 	}
@@ -208,6 +235,9 @@ func (v *ruleConverter) response(scope *conditions.Scope, name string, o request
 		return conditions.Field(ce.ObjectPlace("lookups."+l.Name+"[0]", s)), l.element, nil
 	}
 	list := conditions.Field(ce.VariablePlace("lookups."+l.Name, ce.ShapeOfList(s)))
+	if r.isList {
+		return list, l.element, nil
+	}
 	return conditions.Members(map[string]conditions.Value{"items": list}), conditions.ReadsOfList(l.element), nil
 }
 

@@ -4,6 +4,7 @@ package classic
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,13 +31,15 @@ func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 		return nil, err
 	}
 	exceptions, out := exceptionsOf(in)
+	global, unread := globalEntriesOf(in)
+	out = append(out, unread...)
 	for i := range in.Objects {
 		o := &in.Objects[i]
 		result := conversion.Conversion{Source: *o}
 		switch o.Kind {
 		case kindClusterPolicy, kindPolicy:
-			convertPolicy(&result, c, exceptions)
-		case kindException:
+			convertPolicy(&result, c, global, exceptions)
+		case kindException, kindGlobalContext:
 			continue
 		default:
 			why, alternative := otherKind(o.Kind)
@@ -47,6 +50,9 @@ func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 	for _, e := range exceptions {
 		out = append(out, e.conversion())
 	}
+	for _, name := range slices.Sorted(maps.Keys(global)) {
+		out = append(out, global[name].conversion())
+	}
 	return out, nil
 }
 
@@ -55,8 +61,6 @@ func otherKind(kind string) (why, alternative string) {
 	switch kind {
 	case "CleanupPolicy", "ClusterCleanupPolicy":
 		return "Ostiary deletes no objects", "use a CronJob or a TTL controller"
-	case "GlobalContextEntry":
-		return "policies do not read objects of the cluster besides params", "use params"
 	case "UpdateRequest":
 		return "it is data of Kyverno", "delete it together with Kyverno"
 	}
@@ -64,7 +68,9 @@ func otherKind(kind string) (why, alternative string) {
 }
 
 // convertPolicy converts a policy. Rules that match the same requests share a result.
-func convertPolicy(c *conversion.Conversion, catalogue catalogue, exceptions []*appliedException) {
+func convertPolicy(
+	c *conversion.Conversion, catalogue catalogue, global map[string]*globalEntry, exceptions []*appliedException,
+) {
 	p := &clusterPolicy{}
 	if !c.Decode(p) {
 		return
@@ -83,7 +89,7 @@ func convertPolicy(c *conversion.Conversion, catalogue catalogue, exceptions []*
 	for i := range p.Spec.Rules {
 		r := &p.Spec.Rules[i]
 		rows[i] = conversion.Row{Rule: r.Name, Field: fmt.Sprintf("spec.rules[%d]", i)}
-		out, err := convertRule(p, r, catalogue)
+		out, err := convertRule(p, r, catalogue, global)
 		if err == nil {
 			b.except(out, catalogue)
 			out.limitRatchet(p)

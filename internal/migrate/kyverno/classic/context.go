@@ -122,6 +122,12 @@ func (v *ruleConverter) withContext(scope *conditions.Scope, entries []contextEn
 				return nil, err
 			}
 			scope = called
+		case e.GlobalReference != nil:
+			read, err := v.globalReference(scope, e.Name, e.GlobalReference)
+			if err != nil {
+				return nil, err
+			}
+			scope = read
 		case e.ImageRegistry != nil:
 			return nil, &leftOutError{
 				"context",

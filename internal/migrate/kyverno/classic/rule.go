@@ -27,6 +27,7 @@ type ruleConverter struct {
 	policy   *clusterPolicy
 	rule     *rule
 	matching *ruleMatching
+	global   map[string]*globalEntry
 	scope    *conditions.Scope
 	notes    []string
 	fails    bool // a check can fail
@@ -62,7 +63,7 @@ type convertedRule struct {
 }
 
 // convertRule converts a rule, or returns why it is left out.
-func convertRule(p *clusterPolicy, r *rule, c catalogue) (*convertedRule, error) {
+func convertRule(p *clusterPolicy, r *rule, c catalogue, global map[string]*globalEntry) (*convertedRule, error) {
 	if err := unsupportedRule(r); err != nil {
 		return nil, err
 	}
@@ -75,6 +76,7 @@ func convertRule(p *clusterPolicy, r *rule, c catalogue) (*convertedRule, error)
 		policy:   p,
 		rule:     r,
 		matching: m,
+		global:   global,
 		out:      &convertedRule{name: r.Name, rules: m.rules, extends: m.extends},
 	}
 	v.scope = v.newScope()

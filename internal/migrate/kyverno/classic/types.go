@@ -92,7 +92,7 @@ type contextEntry struct {
 	APICall         *apiCall           `json:"apiCall,omitempty"`
 	ImageRegistry   any                `json:"imageRegistry,omitempty"`
 	Variable        *contextDefinition `json:"variable,omitempty"`
-	GlobalReference any                `json:"globalReference,omitempty"`
+	GlobalReference *globalReference   `json:"globalReference,omitempty"`
 }
 
 type configMap struct {
