@@ -66,6 +66,8 @@ type Invoked struct {
 	Annotations map[string]string
 	// Changed reports whether a mutation changed the object.
 	Changed bool
+	// Previewed says what a mutation would have changed, without values; empty if nothing.
+	Previewed string
 	// Skipped reports whether a match condition was false.
 	Skipped bool
 	// Excepted is the exception that leaves out a mutation; empty without one.
@@ -190,7 +192,7 @@ func (s *step) traceStep(ctx context.Context, outcome Decision) {
 		return
 	}
 	out := Invoked{Policy: s.policy.name, Binding: s.binding.name, Param: s.param, Mutating: true, Template: s.on.template, Err: s.err,
-		Changed: outcome == DecisionMutate, Skipped: outcome == DecisionSkip}
+		Changed: outcome == DecisionMutate, Previewed: describeOperations(s.previewed), Skipped: outcome == DecisionSkip}
 	if s.excepted != nil {
 		out.Excepted = s.excepted.String()
 	}
