@@ -51,7 +51,7 @@ func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
 	if url := p.HelpURL(); url != "" {
 		out.help = " (see " + url + ")"
 	}
-	effects := rollout.Effective(&b, p.Status.Bindings)
+	effects := rollout.Effective(&b, rollout.Recorded(p))
 	last := len(effects) - 1
 	for _, e := range effects[:last] {
 		staged := stagedBinding{namespaces: matchresources.NewSelectors(e.NamespaceSelector, nil), binding: out}

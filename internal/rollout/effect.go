@@ -84,6 +84,29 @@ func StateOf(states []v1alpha1.BindingStatus, binding string) v1alpha1.BindingSt
 	return v1alpha1.BindingStatus{}
 }
 
+// Recorded returns the recorded states that are about the spec of a policy: without the final state of a binding whose
+// rollout restarts because of a change that can alter decisions, so that a replica that loads the change before the
+// restart has been recorded does not deny.
+func Recorded(p *v1alpha1.WebhookPolicy) []v1alpha1.BindingStatus {
+	out := p.Status.Bindings
+	for i := range p.Spec.Bindings {
+		b := &p.Spec.Bindings[i]
+		if b.Rollout == nil || b.Rollout.OnChange != v1alpha1.RolloutOnChangeRestart {
+			continue
+		}
+		if state := StateOf(out, b.Name); state.Final && restarts(b.Rollout, &state, policyHash(&p.Spec, b, nil)) {
+			isOf := func(s v1alpha1.BindingStatus) bool { return s.Name == b.Name }
+			out = slices.DeleteFunc(slices.Clone(out), isOf)
+		}
+	}
+	return out
+}
+
+// restarts reports whether a rollout that has reached its final action begins again, with the hash of the policy.
+func restarts(r *v1alpha1.Rollout, final *v1alpha1.BindingStatus, hash string) bool {
+	return r.OnChange == v1alpha1.RolloutOnChangeRestart && final.PolicyHash != "" && final.PolicyHash != hash
+}
+
 // indexOf returns the index of a step, -1 if there is none.
 func indexOf(r *v1alpha1.Rollout, step string) int {
 	return slices.IndexFunc(r.Steps, func(s v1alpha1.RolloutStep) bool { return s.Name == step })
@@ -102,13 +125,13 @@ func InEffect(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
 	}
 	out := *p
 	out.Spec.Bindings = slices.Clone(p.Spec.Bindings)
-	inSteps := 0
+	inSteps, states := 0, Recorded(p)
 	for i := range out.Spec.Bindings {
 		b := &out.Spec.Bindings[i]
 		if b.Rollout == nil {
 			continue
 		}
-		effects := Effective(b, p.Status.Bindings)
+		effects := Effective(b, states)
 		if effects[0].Step != "" {
 			inSteps++
 		}

@@ -199,7 +199,7 @@ func (m *machine) stayFinal() {
 	if now == m.state.PolicyHash {
 		return
 	}
-	if m.rollout.OnChange != v1alpha1.RolloutOnChangeRestart || m.state.PolicyHash == "" {
+	if !restarts(m.rollout, &m.state, now) {
 		m.state.PolicyHash = now
 		return
 	}

@@ -78,10 +78,10 @@ func position(r *v1alpha1.Rollout, s *v1alpha1.BindingStatus) string {
 // ActionsOf returns what a policy does, as in its status: the actions of all bindings, and the position of the rollout
 // that is the least advanced.
 func ActionsOf(p *v1alpha1.WebhookPolicy) string {
-	text, least, where := InEffect(p).Spec.Actions(), 2.0, ""
+	text, states, least, where := InEffect(p).Spec.Actions(), Recorded(p), 2.0, ""
 	for i := range p.Spec.Bindings {
 		b := &p.Spec.Bindings[i]
-		state := StateOf(p.Status.Bindings, b.Name)
+		state := StateOf(states, b.Name)
 		if b.Rollout == nil || state.Final || len(b.Rollout.Steps) == 0 {
 			continue
 		}

@@ -3,6 +3,7 @@ package rollout
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,47 @@ func TestInEffect(t *testing.T) {
 	}
 	if p := new(v1alpha1.WebhookPolicy); InEffect(p) != p {
 		t.Error("a policy without a rollout is copied")
+	}
+}
+
+// TestRecorded shows that a policy that has changed does not deny before its restart is recorded.
+func TestRecorded(t *testing.T) {
+	restarting := func(change func(*v1alpha1.WebhookPolicy)) *v1alpha1.WebhookPolicy {
+		p := inState("")
+		p.Spec.Bindings[0].Rollout.OnChange = v1alpha1.RolloutOnChangeRestart
+		p.Status.Bindings[0].PolicyHash = policyHash(&p.Spec, &p.Spec.Bindings[0], nil)
+		change(p)
+		return p
+	}
+	another := func(p *v1alpha1.WebhookPolicy) {
+		p.Spec.Validations = []v1alpha1.Validation{{Expression: "false"}}
+	}
+	for _, tc := range []struct {
+		name       string
+		policy     *v1alpha1.WebhookPolicy
+		wantDenies bool
+	}{
+		{"unchanged", restarting(func(*v1alpha1.WebhookPolicy) {}), true},
+		{"another validation", restarting(another), false},
+		{"another message", restarting(func(p *v1alpha1.WebhookPolicy) { p.Spec.Validations[0].Message = "another" }), true},
+		{"another validation, with Keep", restarting(func(p *v1alpha1.WebhookPolicy) {
+			another(p)
+			p.Spec.Bindings[0].Rollout.OnChange = v1alpha1.RolloutOnChangeKeep
+		}), true},
+		{"a state without a hash", restarting(func(p *v1alpha1.WebhookPolicy) {
+			another(p)
+			p.Status.Bindings[0].PolicyHash = ""
+		}), true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			effects := Effective(&tc.policy.Spec.Bindings[0], Recorded(tc.policy))
+			if got := slices.Contains(effects[0].ValidationActions, deny); got != tc.wantDenies {
+				t.Errorf("denies: got %t, want %t", got, tc.wantDenies)
+			}
+			if got := InEffect(tc.policy).Spec.Denies(); got != tc.wantDenies {
+				t.Errorf("is registered as one that denies: got %t, want %t", got, tc.wantDenies)
+			}
+		})
 	}
 }
 
