@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/google/cel-go/common/types/ref"
+	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -176,7 +177,7 @@ func (on *subject) own(d lookups.Definition) lookups.Own {
 		if object == nil || err != nil {
 			continue
 		}
-		if out.UID == "" {
+		if out.UID == "" && raw.Operation != admissionv1.Create { // the client can have written that of another object
 			out.UID = string(accessor.GetUID())
 		}
 		if out.Name == "" {

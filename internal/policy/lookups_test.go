@@ -283,6 +283,17 @@ func TestLookupsAreReadOnce(t *testing.T) {
 	}
 }
 
+// TestForgedUID: the UID that a client writes into a new object hides no stored one.
+func TestForgedUID(t *testing.T) {
+	host := hostOf()
+	host.Lookups = storedObjects{"ingresses": {ingress("old", "1", "a")}}
+	group := groupFrom(t, map[string]string{"p": forAll(uniqueHost)})
+	review := storedReview(t, admission.Create, "ingresses", ingress("new", "1", "a"), "")
+	if resp := evaluate(t, group, review, host); resp.Allowed || !strings.Contains(resp.Result.Message, "shop/old") {
+		t.Errorf("allowed: %t, %v", resp.Allowed, resp.Result)
+	}
+}
+
 // TestTracesOfLookups: a trace has the keys and what they find.
 func TestTracesOfLookups(t *testing.T) {
 	compiled := mustCompile(t, NewTracingCompiler(LatestEngine), policyFrom(t, "p", forAll(uniqueHost)))
