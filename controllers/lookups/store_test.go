@@ -402,6 +402,28 @@ func TestTenantBeyondLimits(t *testing.T) {
 	}
 }
 
+// Objects that were left out are read again when they fit.
+func TestObjectsThatFitAgain(t *testing.T) {
+	api := newServer(thing{namespace: "n", name: "a", key: "k"})
+	api.count = 2000
+	store := api.start(t, func(o *Options) { o.Entries = 8000 })
+	store.relist = 0
+	p := programOf(t, v1alpha1.Lookup{})
+	everywhere := programOf(t, v1alpha1.Lookup{Scope: v1alpha1.LookupScopeCluster, KeyErrors: v1alpha1.LookupKeyErrorsSkip})
+	store.Want([]*lookups.Program{p, everywhere})
+	wantError(t, store, p, "tenant", "have more than 1000 keys")
+	wantError(t, store, everywhere, "n", "have more than 1000 keys")
+	api.change(func() { api.count = 1000 }, "", thing{})
+	eventually(t, func(g Gomega) {
+		(*store.indexes.Load())[p.Definition].feed.again.Send() // watches end by themselves every 20 s
+		g.Expect(find(store, p, "tenant", "k1")).To(Equal("t1"))
+	})
+	wantFound(t, store, everywhere, "n", "k", "a")
+	if got := store.State(everywhere.Definition); got != (State{Objects: 1000}) {
+		t.Errorf("state %+v", got)
+	}
+}
+
 // Data that is too old is an error. TestAsOf has what makes it young again.
 func TestAge(t *testing.T) {
 	api := newServer(thing{namespace: "n", name: "a", key: "k"})

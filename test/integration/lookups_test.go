@@ -82,9 +82,9 @@ func TestLookupsFromPermissionToEffect(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace, elsewhere := c.namespace(t, nil), c.namespace(t, nil)
-	stored := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "first", Labels: map[string]string{"verdict": "one"}}}
+	stored := labelledLimits(namespace, "first", "one")
 	c.create(t, stored)
-	c.create(t, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "other", Labels: map[string]string{"verdict": "two"}}})
+	c.create(t, labelledLimits(elsewhere, "other", "two"))
 	const name = "looks-up"
 	c.apply(t, newPolicy(name, namespace, lookingUp(v1alpha1.Lookup{Resource: lookupResource("", "v1", "limitranges")})))
 	p := c.awaitLookups(t, name, metav1.ConditionFalse, "LookupsNotReady", "lookup found: "+maySee)
@@ -191,12 +191,9 @@ func TestLookupsOfObjectsWithoutKeys(t *testing.T) {
 	c.manager(t)
 	namespace, tenant := c.namespace(t, nil), c.namespace(t, nil)
 	c.mayLookUp(t, "", "limitranges")
-	in := func(namespace, name, verdict string) *corev1.LimitRange {
-		return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"verdict": verdict}}}
-	}
-	c.create(t, in(namespace, "good", "one"))
-	failing := in(tenant, "failing", "none")
-	slow := in(tenant, "slow", "slow")
+	c.create(t, labelledLimits(namespace, "good", "one"))
+	failing := labelledLimits(tenant, "failing", "none")
+	slow := labelledLimits(tenant, "slow", "slow")
 	for _, o := range []client.Object{failing, slow} {
 		c.create(t, o)
 	}
