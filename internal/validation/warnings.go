@@ -40,6 +40,7 @@ func warningsAbout(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []advice.Warnin
 	w.podTemplates(&p.Spec, facts, spec)
 	w.validations(&p.Spec, spec)
 	w.rollouts(p, spec)
+	w.lookups(&p.Spec, spec)
 	return w.warnings
 }
 
