@@ -1,5 +1,7 @@
 package v1alpha1
 
+import "k8s.io/apimachinery/pkg/runtime/schema"
+
 // LookupScope says where the objects of a lookup are.
 type LookupScope string
 
@@ -169,4 +171,9 @@ func (l *Lookup) EffectiveKeyErrors() LookupKeyErrors {
 		return LookupKeyErrorsFail
 	}
 	return l.KeyErrors
+}
+
+// GroupResource returns the resource without its version.
+func (r *LookupResource) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: r.Group, Resource: r.Resource}
 }

@@ -29,8 +29,16 @@ const (
 	// mutationCategory is the category whose policies have an effect from the start: it is
 	// part of an installation only if it is named.
 	mutationCategory = "mutations"
-	paramsVariable   = "params"
+	// referenceCategory is the category whose policies read other objects, for which an
+	// installation grants permissions and memory: it is named, too.
+	referenceCategory = "references"
+	paramsVariable    = "params"
 )
+
+// isOptional reports whether a category is part of an installation only if it is named.
+func isOptional(category string) bool {
+	return category == mutationCategory || category == referenceCategory
+}
 
 // libraryPolicy is one policy of the library.
 type libraryPolicy struct {
@@ -89,10 +97,14 @@ func libraryFiles(root fs.FS) (map[string]string, error) {
 		for _, p := range c.policies {
 			policies = append(policies, p.Name)
 			out[path.Join(p.folder(), "kustomization.yaml")] = component("resources", "policy.yaml")
+			if len(p.Spec.Lookups) > 0 {
+				out[path.Join(p.folder(), "kustomization.yaml")] = component("resources", "policy.yaml", "role.yaml")
+				out[path.Join(p.folder(), "role.yaml")] = p.role()
+			}
 			out[path.Join(libraryChart, "files", c.name, p.Name+".yaml")] = p.text
 		}
 		out[path.Join(libraryFolder, c.name, "kustomization.yaml")] = component("components", policies...)
-		if c.name != mutationCategory {
+		if !isOptional(c.name) {
 			folders = append(folders, c.name)
 		}
 	}
@@ -112,6 +124,20 @@ func libraryFiles(root fs.FS) (map[string]string, error) {
 
 func component(field string, entries ...string) string {
 	return "# Written by `make manifests`: do not edit.\napiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n" + field + ":\n- " + strings.Join(entries, "\n- ") + "\n"
+}
+
+// role is the ClusterRole that permits the lookups of the policy.
+func (p *libraryPolicy) role() string {
+	var rules []string
+	for i := range p.Spec.Lookups {
+		r := &p.Spec.Lookups[i].Resource
+		rule := fmt.Sprintf("- {apiGroups: [%q], resources: [%s], verbs: [list, watch]}\n", r.Group, r.Resource)
+		if !slices.Contains(rules, rule) {
+			rules = append(rules, rule)
+		}
+	}
+	return "# Written by `make manifests`: do not edit.\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n" +
+		"  name: ostiary-lookups-" + p.Name + "\n  labels:\n    " + v1alpha1.GroupName + "/aggregate-to-lookups: \"true\"\nrules:\n" + strings.Join(rules, "")
 }
 
 // readLibrary reads all policies, by category and name.

@@ -29,7 +29,7 @@ exclude:
 categories:
 `)
 	for _, c := range categories {
-		fmt.Fprintf(&b, "  # %s: %d policies.\n  %s: {enabled: %t}\n", c.title, len(c.policies), c.name, c.name != mutationCategory)
+		fmt.Fprintf(&b, "  # %s: %d policies.\n  %s: {enabled: %t}\n", c.title, len(c.policies), c.name, !isOptional(c.name))
 	}
 	b.WriteString("\n# Policies have enabled (by default that of the category), actions, exclude and, if one is shown, params.\npolicies:\n")
 	for _, c := range categories {
@@ -186,7 +186,7 @@ func libraryReadme(m chartMetadata, categories []policyCategory) string {
 	var rows, params strings.Builder
 	for _, c := range categories {
 		enabled := "yes"
-		if c.name == mutationCategory {
+		if isOptional(c.name) {
 			enabled = "no"
 		}
 		fmt.Fprintf(&rows, "| `%s` | %s | %d | %s |\n", c.name, c.title, len(c.policies), enabled)

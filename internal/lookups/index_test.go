@@ -248,26 +248,29 @@ func TestChanges(t *testing.T) {
 				Objects: 2, Pairs: 2, Over: `the objects in namespace "b" have more than 1 keys`, OverNamespace: "b",
 			},
 		},
-		"a namespace without memory": {
+		"the objects of a namespace are released": {
 			definition: inNamespace,
 			change: func(x *lookups.Index) {
 				put(x, "a/one", "k")
 				put(x, "b/one", "k")
-				x.Update(func(c *lookups.Changes) { c.Release("a", "it is full") })
+				x.Update(func(c *lookups.Changes) { c.Release("a", "they are too many") })
 				put(x, "a/two", "k")
 			},
-			wantErr:   "the lookup is incomplete: it is full",
-			wantStats: lookups.Stats{Objects: 1, Pairs: 1, Over: "it is full", OverNamespace: "a"},
+			wantErr:   "the lookup is incomplete: they are too many",
+			wantStats: lookups.Stats{Objects: 1, Pairs: 1, Over: "they are too many", OverNamespace: "a"},
 		},
-		"a namespace that had no memory": {
+		"a list after a release": {
 			definition: inNamespace,
 			change: func(x *lookups.Index) {
-				x.Update(func(c *lookups.Changes) { c.Release("a", "it is full") })
-				x.Update(func(c *lookups.Changes) { c.BeginList() })
 				put(x, "a/one", "k")
+				x.Update(func(c *lookups.Changes) {
+					c.Release("a", "they are too many")
+					c.BeginList()
+					c.Put(ref("a/two"), lookups.Entry{Keys: []string{"k"}})
+				})
 				x.Update(func(c *lookups.Changes) { c.EndList() })
 			},
-			want: []string{"a/one"}, wantStats: lookups.Stats{Objects: 1, Pairs: 1},
+			want: []string{"a/two"}, wantStats: lookups.Stats{Objects: 1, Pairs: 1},
 		},
 		"a later list within the limits": {
 			definition: inNamespace, limits: lookups.Limits{Pairs: 3, NamespacePairs: 1},

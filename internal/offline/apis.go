@@ -153,3 +153,10 @@ func (a *APIs) resource(kind schema.GroupVersionKind) (pluginapi.KindResource, e
 	}
 	return found[0], nil
 }
+
+// CheckKind returns an error for a kind that is not served, with the kind that its author
+// probably means.
+func (a *APIs) CheckKind(kind schema.GroupVersionKind) error {
+	_, err := a.resource(kind)
+	return err
+}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/ostiary/ostiary/internal/exceptions"
 	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/lookups"
 	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -39,9 +40,10 @@ type World struct {
 	now        func() time.Time
 	exceptions *exceptions.Index
 
-	mu     sync.Mutex
-	listed map[listing]*stored
-	live   map[string]*corev1.Namespace // of the cluster
+	mu      sync.Mutex
+	listed  map[listing]*stored
+	indexes map[indexed]*lookups.Index
+	live    map[string]*corev1.Namespace // of the cluster
 }
 
 // Cluster has the objects of a cluster.
@@ -57,6 +59,7 @@ type Cluster interface {
 type listing struct {
 	kind            schema.GroupVersionKind
 	namespace, name string
+	everywhere      bool // in all namespaces of the cluster
 }
 
 // NewWorld returns a world with the objects of files. A namespace that is not among them
@@ -64,7 +67,7 @@ type listing struct {
 func NewWorld(apis *APIs, namespaces []*corev1.Namespace, objects []load.Object, a authorizer.UnconditionalAuthorizer) *World {
 	w := &World{
 		apis: apis, namespaces: map[string]*corev1.Namespace{}, objects: objects, authorizer: a,
-		listed: map[listing]*stored{}, live: map[string]*corev1.Namespace{}, now: time.Now,
+		listed: map[listing]*stored{}, indexes: map[indexed]*lookups.Index{}, live: map[string]*corev1.Namespace{}, now: time.Now,
 	}
 	for _, n := range namespaces {
 		w.namespaces[n.Name] = namespaceOf(n)
@@ -89,6 +92,7 @@ func (w *World) environment() policy.Environment {
 		Params:         w,
 		ParamKinds:     w,
 		Listed:         w,
+		Lookups:        w,
 		Matcher:        matching.NewMatcher(lister{w}, nil), // the client is for namespaces that are not found
 		Authorizer:     w.authorizer,
 		TypeConverters: w.apis,
@@ -182,6 +186,11 @@ func (w *World) kind(ctx context.Context, kind *admissionregistrationv1.ParamKin
 			l.namespace = namespace
 		}
 	}
+	return w.list(ctx, l, resource)
+}
+
+// list returns the objects of a listing.
+func (w *World) list(ctx context.Context, l listing, resource pluginapi.KindResource) (*stored, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if found := w.listed[l]; found != nil {
@@ -213,7 +222,7 @@ func (w *World) kind(ctx context.Context, kind *admissionregistrationv1.ParamKin
 // addLive adds the objects of the cluster. A request without a namespace has none of a
 // namespaced kind.
 func (w *World) addLive(ctx context.Context, s *stored, l listing) error {
-	if w.cluster == nil || s.resource.Namespaced && l.namespace == "" {
+	if w.cluster == nil || s.resource.Namespaced && l.namespace == "" && !l.everywhere {
 		return nil
 	}
 	live, err := w.cluster.List(ctx, s.resource.GroupVersionResource, l.namespace, l.name)

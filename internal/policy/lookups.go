@@ -134,7 +134,9 @@ func (c *Compiled) lookUp(ctx context.Context, on *subject, index int, value ref
 	query := lookups.Query{Keys: keys, Match: l.match, Namespace: on.raw.Namespace, Own: on.own(l.program.Definition)}
 	found, err := host.Lookups.Lookup(ctx, l.program, query)
 	if report := traceOf(ctx).Lookup; report != nil {
-		report(LookedUp{Policy: c.name, Lookup: l.name, Definition: l.program.Definition, Query: query, Found: found.Values, Err: err})
+		report(LookedUp{
+			Policy: c.name, Lookup: l.name, Definition: l.program.Definition, Query: query, Found: found.Values, Template: on.template, Err: err,
+		})
 	}
 	if err != nil {
 		return nil, 0, err

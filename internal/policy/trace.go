@@ -31,6 +31,7 @@ type LookedUp struct {
 	Definition     lookups.Definition
 	Query          lookups.Query
 	Found          []lookups.Value
+	Template       string // the path of the evaluated pod template, empty for the object itself
 	Err            error
 }
 

@@ -59,13 +59,18 @@ func listed(folders ...string) string {
 		strings.Join(folders, "\n- LIBRARY") + "\n"
 }
 
-// stored are the policies in the folders of a category, or of all.
+// stored are the policies and their roles in the folders of a category, or of all.
 func stored(t *testing.T, category string) map[string]object {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(libraryDir, category, "*", "policy.yaml"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("found %d policies: %v", len(paths), err)
 	}
+	roles, err := filepath.Glob(filepath.Join(libraryDir, category, "*", "role.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths = append(paths, roles...)
 	out := map[string]object{}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
@@ -126,7 +131,7 @@ func rendered(t *testing.T, values string) map[string]object {
 // TestLibraryComponents builds each component of the library.
 func TestLibraryComponents(t *testing.T) {
 	all := stored(t, "*")
-	if diff := cmp.Diff(all, components(t, listed("", "/mutations"))); diff != "" {
+	if diff := cmp.Diff(all, components(t, listed("", "/mutations", "/references"))); diff != "" {
 		t.Errorf("all policies (-files +kustomize):\n%s", diff)
 	}
 	categories, err := filepath.Glob(libraryDir + "/*/*/policy.yaml")
@@ -144,8 +149,14 @@ func TestLibraryComponents(t *testing.T) {
 			}
 		}
 		got := components(t, listed("/"+category+"/"+filepath.Base(policy)))
-		if name := "WebhookPolicy " + filepath.Base(policy); len(got) != 1 || cmp.Diff(all[name], got[name]) != "" {
-			t.Errorf("%s gives %v", policy, slices.Sorted(maps.Keys(got)))
+		want := map[string]object{}
+		for _, name := range []string{"WebhookPolicy ", "ClusterRole ostiary-lookups-"} {
+			if o := all[name+filepath.Base(policy)]; o != nil {
+				want[id(o)] = o
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-files +kustomize):\n%s", policy, diff)
 		}
 	}
 }
@@ -153,7 +164,7 @@ func TestLibraryComponents(t *testing.T) {
 // TestLibraryActions enforces all policies with the components for it.
 func TestLibraryActions(t *testing.T) {
 	for component, action := range map[string]string{"warn": "Warn", "deny": "Deny"} {
-		got := components(t, listed("", "/mutations", "/actions/"+component))
+		got := components(t, listed("", "/mutations", "/references", "/actions/"+component))
 		for name, want := range stored(t, "*") {
 			if bindings, ok := field(want, "spec", "bindings").([]any); ok {
 				bindings[0].(object)["validationActions"] = []any{action, "Audit"}
@@ -167,10 +178,12 @@ func TestLibraryActions(t *testing.T) {
 
 // TestLibraryChart compares the chart with the files that it is made of.
 func TestLibraryChart(t *testing.T) {
-	for values, category := range map[string]string{"": "", "categories: {mutations: {enabled: true}}": "mutations"} {
+	for values, without := range map[string][]string{
+		"": {"mutations", "references"}, "categories: {mutations: {enabled: true}, references: {enabled: true}}": nil,
+	} {
 		want, got := stored(t, "*"), rendered(t, values)
-		if category == "" {
-			for name := range stored(t, "mutations") {
+		for _, category := range without {
+			for name := range stored(t, category) {
 				delete(want, name)
 			}
 		}

@@ -212,6 +212,9 @@ func (c *command) write(e *Explanation) error {
 		for _, x := range p.Exceptions {
 			fmt.Fprintf(&out, "  exception %s from %s: %s\n", x.Exception, label(x.Validation, x.Template, false), output.Printable(x.Result))
 		}
+		for _, l := range p.Lookups {
+			fmt.Fprintf(&out, "  lookup %s\n", output.Printable(l.String()))
+		}
 		for _, b := range p.Bindings {
 			name := b.Binding
 			if name == "" {

@@ -34,6 +34,7 @@ type PolicyExplanation struct {
 	Why        []string          `json:"why,omitempty"`
 	Bindings   []BindingResult   `json:"bindings,omitempty"`
 	Exceptions []ExceptionResult `json:"exceptions,omitempty"`
+	Lookups    []LookupResult    `json:"lookups,omitempty"`
 	Parts      []ExpressionTree  `json:"expressions,omitempty"`
 	// Cost is that of all expressions; Budget is the limit for the validations, and for
 	// the mutations, of one binding.
@@ -81,6 +82,7 @@ type Recorder struct {
 	evaluated []policy.Evaluated
 	invoked   []policy.Invoked
 	tried     []policy.TriedException
+	lookedUp  []policy.LookedUp
 }
 
 // Trace returns the trace that fills the recorder.
@@ -89,6 +91,7 @@ func (r *Recorder) Trace() policy.Trace {
 		Expression: func(e policy.Evaluated) { r.evaluated = append(r.evaluated, e) },
 		Invocation: func(i policy.Invoked) { r.invoked = append(r.invoked, i) },
 		Exception:  func(x policy.TriedException) { r.tried = append(r.tried, x) },
+		Lookup:     func(l policy.LookedUp) { r.lookedUp = append(r.lookedUp, l) },
 	}
 }
 
@@ -202,8 +205,13 @@ func (e *PolicyExplanation) add(engine *offline.Engine, r *Recorder, p *v1alpha1
 			e.Exceptions = append(e.Exceptions, exceptionResult(x))
 		}
 	}
+	for _, l := range r.lookedUp {
+		if l.Policy == e.Policy {
+			e.Lookups = append(e.Lookups, lookupResult(l))
+		}
+	}
 	for _, v := range r.evaluated {
-		if v.Policy != e.Policy {
+		if v.Policy != e.Policy || hidesKeys(&p.Spec, v.Field) {
 			continue
 		}
 		root, err := newTree(engine.Compiler, expressionAt(&p.Spec, v.Field), v)
@@ -326,6 +334,9 @@ func expressionAt(spec *v1alpha1.WebhookPolicySpec, field string) string {
 	all := map[string][]string{}
 	for _, v := range spec.Variables {
 		all["variables"] = append(all["variables"], v.Expression)
+	}
+	for i := range spec.Lookups {
+		all["lookups"] = append(all["lookups"], spec.Lookups[i].RequestKeys)
 	}
 	for _, c := range spec.MatchConditions {
 		all["matchConditions"] = append(all["matchConditions"], c.Expression)

@@ -162,14 +162,33 @@ func (c *Case) makeRequest(apis *offline.APIs) error {
 	return err
 }
 
-func (c *Case) makeWorld(apis *offline.APIs) error {
-	objects := slices.Clone(c.suite.input.Objects)
+// objects returns the objects that the policies read.
+func (c *Case) objects(apis *offline.APIs) ([]load.Object, error) {
+	out := slices.Clone(c.suite.input.Objects)
 	for i := range c.Params {
 		o, err := c.part(&c.Params[i], fmt.Sprintf("params[%d]", i))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		objects = append(objects, *o)
+		out = append(out, *o)
+	}
+	for i := range c.Objects {
+		o, err := c.part(&c.Objects[i], fmt.Sprintf("objects[%d]", i))
+		if err != nil {
+			return nil, err
+		}
+		if err := apis.CheckKind(o.GroupVersionKind()); err != nil {
+			return nil, o.Errorf("kind", "%v", err)
+		}
+		out = append(out, *o)
+	}
+	return out, nil
+}
+
+func (c *Case) makeWorld(apis *offline.APIs) error {
+	objects, err := c.objects(apis)
+	if err != nil {
+		return err
 	}
 	namespaces := c.suite.input.Namespaces
 	if c.Namespace != nil {

@@ -71,6 +71,9 @@ func (c *Coverage) addPolicy(p *offline.Policy) {
 		}
 		add(field, yes, no)
 	}
+	for i := range spec.Lookups {
+		add(fmt.Sprintf("spec.lookups[%d]", i), "objects found", "no objects found")
+	}
 	for i := range spec.Variables {
 		add(fmt.Sprintf("spec.variables[%d].expression", i), "evaluated", "")
 	}
@@ -109,6 +112,10 @@ func (c *Coverage) trace(policies []offline.Policy) (trace policy.Trace, finish 
 	found := map[string][]policy.Evaluated{}
 	called := map[string]bool{}
 	affected := map[string]bool{}
+	trace.Lookup = func(l policy.LookedUp) {
+		key := l.Policy + " lookups." + l.Lookup
+		found[key] = append(found[key], policy.Evaluated{Value: types.Bool(len(l.Found) > 0), Err: l.Err})
+	}
 	trace.Expression = func(e policy.Evaluated) {
 		if e.Stored {
 			return
@@ -139,7 +146,7 @@ func (c *Coverage) addCase(p *v1alpha1.WebhookPolicy, found map[string][]policy.
 		if l.Policy != p.Name || l.Field == "spec.backend" {
 			continue
 		}
-		results := found[l.Policy+" "+l.Field]
+		results := found[l.Policy+" "+l.traced(p)]
 		switch {
 		case l.Field == "spec.plugin":
 			l.count(called[p.Name] && affected[p.Name], called[p.Name] && !affected[p.Name])
@@ -161,6 +168,16 @@ func (c *Coverage) addCase(p *v1alpha1.WebhookPolicy, found map[string][]policy.
 			}
 		}
 	}
+}
+
+// traced returns the field by which a trace names the line.
+func (l *Line) traced(p *v1alpha1.WebhookPolicy) string {
+	for i := range p.Spec.Lookups {
+		if l.Field == fmt.Sprintf("spec.lookups[%d]", i) {
+			return "lookups." + p.Spec.Lookups[i].Name
+		}
+	}
+	return l.Field
 }
 
 func (l *Line) count(yes, no bool) {

@@ -33,7 +33,7 @@ type Mutant struct {
 const maxMutants = 50
 
 // mutantsOf returns the changes of a policy: each condition and validation negated, made
-// constant, or without one of its operands; and each mutation, message expression and audit
+// constant, or without one of its operands; each lookup without keys; and each mutation, message expression and audit
 // annotation without an effect.
 func mutantsOf(p *offline.Policy, compiler *policy.Compiler) (out []Mutant) {
 	add := func(field, change string, apply func(*v1alpha1.WebhookPolicySpec)) {
@@ -43,6 +43,9 @@ func mutantsOf(p *offline.Policy, compiler *policy.Compiler) (out []Mutant) {
 		for _, change := range variants(c.Expression, compiler) {
 			add(fmt.Sprintf("spec.matchConditions[%d].expression", i), change, func(s *v1alpha1.WebhookPolicySpec) { s.MatchConditions[i].Expression = change })
 		}
+	}
+	for i := range p.Spec.Lookups {
+		add(fmt.Sprintf("spec.lookups[%d].requestKeys", i), "[]", func(s *v1alpha1.WebhookPolicySpec) { s.Lookups[i].RequestKeys = "[]" })
 	}
 	for i, v := range p.Spec.Validations {
 		for _, change := range variants(v.Expression, compiler) {

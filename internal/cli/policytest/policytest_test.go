@@ -161,8 +161,12 @@ func TestInvalidTests(t *testing.T) {
 		"an unknown answer":      {test("- {name: c, authorizer: [{decision: Yes}], object: " + pod + ", expect: {decision: Allow}}"), "6:27: cases[0].authorizer[0].decision: got a bool, want a string"},
 		"an unknown backend":     {test("- {name: c, backends: [{policy: allow, allowed: true}], object: " + pod + ", expect: {decision: Allow}}"), `6:25: cases[0].backends[0].policy: the test has no policy "allow" with a backend`},
 		"too many requests":      {test("- {name: c, repeat: 10001, object: " + pod + ", expect: {decision: Allow}}"), "6:13: cases[0].repeat: want 0 to 10000, got 10001"},
-		"a missing file":         {"apiVersion: test.ostiary.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\nfiles: [none.yaml]\npolicies: [x]\ncases: [{name: c}]", "4:1: files: reading the files of the test\nnone.yaml: no such file or directory"},
-		"another version":        {"apiVersion: test.ostiary.dev/v1\nkind: PolicyTest\n", "2:1: kind: test.ostiary.dev has no kind PolicyTest in test.ostiary.dev/v1: write kind: PolicyTest and apiVersion: test.ostiary.dev/v1alpha1"},
+		"an unknown stored kind": {
+			test("- {name: c, object: " + pod + ", objects: [{apiVersion: v1, kind: Secrets}], expect: {decision: Allow}}"),
+			"6:98: kind: the kind Secrets in v1 is not known, did you mean kind: Secret?",
+		},
+		"a missing file":  {"apiVersion: test.ostiary.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\nfiles: [none.yaml]\npolicies: [x]\ncases: [{name: c}]", "4:1: files: reading the files of the test\nnone.yaml: no such file or directory"},
+		"another version": {"apiVersion: test.ostiary.dev/v1\nkind: PolicyTest\n", "2:1: kind: test.ostiary.dev has no kind PolicyTest in test.ostiary.dev/v1: write kind: PolicyTest and apiVersion: test.ostiary.dev/v1alpha1"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -249,6 +253,26 @@ func TestCoverageOfConstants(t *testing.T) {
 	}
 	if out, _, err := run(t, some+"- {name: c, user: nobody, object: "+pod+", expect: {decision: Allow}}\n", "-", "--coverage-min", "100"); err != nil {
 		t.Errorf("with one: %v\n%s", err, out)
+	}
+}
+
+// TestLookups expects that a case states the stored objects of lookups, and that both results of a
+// lookup are part of the coverage.
+func TestLookups(t *testing.T) {
+	p := fmt.Sprintf(rules, "p", "  lookups: [{name: l, resource: {version: v1, resource: secrets}, storedKeys: '[stored.metadata.name]', "+
+		"requestKeys: '[\"key\"]'}]\n  validations: [{expression: 'lookups.l.size() == 0'}]")
+	const stored = "[{apiVersion: v1, kind: Secret, metadata: {name: key}}]"
+	found := p + fmt.Sprintf(head, "p") + "- {name: a, object: " + pod + ", objects: " + stored + ", expect: {decision: Deny}}\n"
+	out, _, err := run(t, found, "-", "--coverage-min", "100")
+	if output.Status(err) != output.StatusFindings || !strings.Contains(out, "no objects found") || !strings.Contains(out, "coverage: 50.0%") {
+		t.Errorf("without a case that finds nothing: %v\n%s", err, out)
+	}
+	both := found + "- {name: b, object: " + pod + ", expect: {decision: Allow}}\n"
+	if out, _, err := run(t, both, "-", "--coverage-min", "100"); err != nil {
+		t.Errorf("with one: %v\n%s", err, out)
+	}
+	if out, _, err := run(t, both, "-", "--mutate"); err != nil || !strings.Contains(out, "4 of 4 changes are detected") {
+		t.Errorf("with changes: %v\n%s", err, out)
 	}
 }
 

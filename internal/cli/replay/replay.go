@@ -21,7 +21,7 @@ import (
 )
 
 // unknown is the decision of a policy that cannot be evaluated: it reads the old object of
-// an update, which a log does not have, or an object in another version.
+// an update or looks up objects, which a log does not have, or an object in another version.
 const unknown policy.Decision = "unknown"
 
 // maxMessage is the maximum of bytes of the message of an example.
@@ -85,16 +85,23 @@ type side struct {
 	// readsOld are the policies that can read the old object of an update. ratchets are those
 	// whose failed validations it can let pass.
 	readsOld, ratchets map[string]bool
+	// unseen says for policies with lookups that the files have no object of a resource.
+	unseen map[string]string
 }
 
 func newSide(p *Policies) *side {
-	s := &side{Policies: p, names: p.Engine.Names(), readsOld: map[string]bool{}, ratchets: map[string]bool{}}
+	s := &side{Policies: p, names: p.Engine.Names(), readsOld: map[string]bool{}, ratchets: map[string]bool{}, unseen: map[string]string{}}
 	for _, name := range s.names {
 		spec := &p.Engine.Policy(name).Spec
 		if spec.MatchConstraints != nil {
 			s.rules = append(s.rules, spec.MatchConstraints.ResourceRules...)
 		}
 		text, err := json.Marshal(spec)
+		for i := range spec.Lookups {
+			if r := &spec.Lookups[i].Resource; !p.World.HasObjects(r) {
+				s.unseen[name] = fmt.Sprintf("the policy looks up %s, which the log does not have: name a dump of them with -f", r.GroupResource())
+			}
+		}
 		for i := range spec.Validations {
 			s.ratchets[name] = s.ratchets[name] || spec.Ratchets(i)
 		}
@@ -225,7 +232,7 @@ func (s *side) decide(ctx context.Context, request *admissionv1.AdmissionRequest
 	out := map[string]string{}
 	order := policy.Decisions()
 	for _, o := range result.Outcomes {
-		if o.Err != nil || s.lacksOld(request, &o) != "" {
+		if o.Err != nil || s.lacks(request, &o) != "" {
 			o.Decision = unknown
 		}
 		// A policy can decide in both phases: the more important decision counts.
@@ -314,16 +321,17 @@ func (r *replayer) example(ctx context.Context, here place, e *event, request *a
 
 // messageOf returns what a policy says about a request.
 func (s *side) messageOf(request *admissionv1.AdmissionRequest, o *offline.Outcome) string {
-	if why := s.lacksOld(request, o); o.Err == nil && why != "" {
+	if why := s.lacks(request, o); o.Err == nil && why != "" {
 		return why
 	}
 	return strings.Join(o.Messages(), "; ")
 }
 
-// lacksOld returns why the decision of a policy needs an old object, which is not known; ""
-// if it does not.
-func (s *side) lacksOld(request *admissionv1.AdmissionRequest, o *offline.Outcome) string {
+// lacks returns why the decision of a policy needs an object that is not known; "" if it does not.
+func (s *side) lacks(request *admissionv1.AdmissionRequest, o *offline.Outcome) string {
 	switch {
+	case s.unseen[o.Policy] != "" && !s.isSkipped(o):
+		return s.unseen[o.Policy]
 	case request.Operation != admissionv1.Update:
 	case s.readsOld[o.Policy]:
 		return "the policy reads oldObject, which the log does not have"
@@ -331,4 +339,12 @@ func (s *side) lacksOld(request *admissionv1.AdmissionRequest, o *offline.Outcom
 		return "the policy has ratchet, which depends on the stored object, and the log does not have it"
 	}
 	return ""
+}
+
+// isSkipped reports whether the policy does not apply to the request, whatever its lookups find.
+func (s *side) isSkipped(o *offline.Outcome) bool {
+	readsLookups := slices.ContainsFunc(s.Engine.Policy(o.Policy).Spec.MatchConditions, func(c admissionregistrationv1.MatchCondition) bool {
+		return strings.Contains(c.Expression, "lookups")
+	})
+	return o.Decision == policy.DecisionUnmatched || o.Decision == policy.DecisionSkip && !readsLookups
 }

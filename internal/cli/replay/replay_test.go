@@ -128,6 +128,53 @@ func TestReplayOfRatchet(t *testing.T) {
 	}
 }
 
+// TestReplayOfLookups: a log does not have the objects that a policy looks up, and a dump has them.
+func TestReplayOfLookups(t *testing.T) {
+	const unique = `
+apiVersion: admission.ostiary.dev/v1alpha1
+kind: WebhookPolicy
+metadata: {name: unique-team}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]
+  matchConditions:
+  - {name: named, expression: "object.metadata.name != 'skipped'"}
+  lookups:
+  - name: same
+    resource: {version: v1, resource: services}
+    storedKeys: "[stored.metadata.name]"
+    requestKeys: "[object.metadata.name]"
+  validations: [{expression: lookups.same.size() > 0, message: no Service}]
+`
+	const dump = "---\n{apiVersion: v1, kind: Service, metadata: {name: a, namespace: shop}}\n"
+	for name, tc := range map[string]struct{ manifest, pod, want, wantMessage string }{
+		"without a dump": {
+			manifest: unique, pod: "a", want: "unknown",
+			wantMessage: "the policy looks up services, which the log does not have: name a dump of them with -f",
+		},
+		"with a dump":               {manifest: unique + dump, pod: "a", want: "allow"},
+		"with a dump without it":    {manifest: unique + dump, pod: "b", want: "deny", wantMessage: "WebhookPolicy 'unique-team' denied request: no Service"},
+		"a request that is skipped": {manifest: unique, pod: "skipped", want: "skip"},
+		"a condition that looks up": {
+			manifest: strings.Replace(unique, "object.metadata.name != 'skipped'", "lookups.same.size() > 0", 1), pod: "a", want: "unknown",
+			wantMessage: "the policy looks up services, which the log does not have: name a dump of them with -f",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := logged("create", "ann", "shop", tc.pod, `,"responseStatus":{"code":201},"requestObject":`+pod(tc.pod, "shop", ""))
+			got, err := replay(t, log, policiesOf(t, tc.manifest), nil)
+			must(t, err)
+			message := ""
+			for _, row := range got.Rows {
+				message = row.Example.Message
+			}
+			if got.Decisions["unique-team"][tc.want] != 1 || message != tc.wantMessage {
+				t.Errorf("decisions %v, message %q; want %s, %q", got.Decisions["unique-team"], message, tc.want, tc.wantMessage)
+			}
+		})
+	}
+}
+
 func TestReplay(t *testing.T) {
 	labelled, bare := pod("a", "shop", `"team":"x"`), pod("a", "shop", "")
 	ok := `,"responseStatus":{"code":201}`

@@ -110,6 +110,12 @@ type Case struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Params []runtime.RawExtension `json:"params,omitempty"`
 
+	// objects are stored objects that lookups find, besides those of the files. The object of
+	// the request is not one of them, and an object without a namespace is in that of the test.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Objects []runtime.RawExtension `json:"objects,omitempty"`
+
 	// authorizer has the answers to the checks of policies; the first that matches a check
 	// counts. A check without an answer is an error.
 	// +optional
