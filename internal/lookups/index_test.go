@@ -239,12 +239,44 @@ func TestChanges(t *testing.T) {
 			},
 		},
 		"too much memory in another namespace": {
-			definition: inCluster, limits: lookups.Limits{NamespaceBytes: 200},
+			definition: inNamespace, limits: lookups.Limits{NamespaceBytes: 200},
 			change: func(x *lookups.Index) { put(x, "b/one", "k"); put(x, "b/two", "k"); put(x, "a/one", "k") },
-			want:   []string{"a/one", "b/one"},
+			want:   []string{"a/one"},
 			wantStats: lookups.Stats{
 				Objects: 2, Pairs: 2, Over: `the objects in namespace "b" use more than 200 bytes of memory`, OverNamespace: "b",
 			},
+		},
+		"too much memory in a namespace of the cluster": {
+			definition: inCluster, limits: lookups.Limits{NamespaceBytes: 200},
+			change:  func(x *lookups.Index) { put(x, "b/one", "k"); put(x, "b/two", "k"); put(x, "a/one", "k") },
+			wantErr: `the lookup is incomplete: the objects in namespace "b" use more than 200 bytes of memory`,
+			wantStats: lookups.Stats{
+				Objects: 2, Pairs: 2, Over: `the objects in namespace "b" use more than 200 bytes of memory`, OverNamespace: "b",
+			},
+		},
+		"the objects of a namespace are released": {
+			definition: inNamespace,
+			change: func(x *lookups.Index) {
+				put(x, "a/one", "k")
+				put(x, "b/one", "k")
+				x.Update(func(c *lookups.Changes) { c.Release("a", "they are too many") })
+				put(x, "a/two", "k")
+			},
+			wantErr:   "the lookup is incomplete: they are too many",
+			wantStats: lookups.Stats{Objects: 1, Pairs: 1, Over: "they are too many", OverNamespace: "a"},
+		},
+		"a list after a release": {
+			definition: inNamespace,
+			change: func(x *lookups.Index) {
+				put(x, "a/one", "k")
+				x.Update(func(c *lookups.Changes) {
+					c.Release("a", "they are too many")
+					c.BeginList()
+					c.Put(ref("a/two"), lookups.Entry{Keys: []string{"k"}})
+				})
+				x.Update(func(c *lookups.Changes) { c.EndList() })
+			},
+			want: []string{"a/two"}, wantStats: lookups.Stats{Objects: 1, Pairs: 1},
 		},
 		"a later list within the limits": {
 			definition: inNamespace, limits: lookups.Limits{Pairs: 3, NamespacePairs: 1},

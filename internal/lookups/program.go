@@ -3,6 +3,8 @@ package lookups
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
@@ -156,7 +158,10 @@ func (p *Program) Entry(ctx context.Context, object map[string]any) (e Entry, er
 	if e.Keys, err = KeysOf(result); err != nil {
 		return Entry{}, fmt.Errorf("storedKeys: %w", err)
 	}
-	if p.value == nil || len(e.Keys) == 0 {
+	for i := range e.Keys { // they share no memory with the object
+		e.Keys[i] = strings.Clone(e.Keys[i])
+	}
+	if e.Keys = slices.Clip(e.Keys); p.value == nil || len(e.Keys) == 0 {
 		return e, nil
 	}
 	if result, err = p.value.Evaluate(ctx, object); err != nil {

@@ -43,8 +43,9 @@ func TestEntry(t *testing.T) {
 			want: lookups.Entry{Keys: []string{"app=x"}},
 		},
 		"a value": {
-			keys: `["k"]`, value: `{"b": stored.spec.hosts, "a": dyn({"n": dyn(1), "d": dyn(1.0), "t": dyn(true), "x": dyn(null)})}`, object: hosts("h"),
-			want: lookups.Entry{Keys: []string{"k"}, Value: `{"a":{"d":1.0,"n":1,"t":true,"x":null},"b":["h"]}`},
+			keys: `["k"]`, object: hosts("h"),
+			value: `{"b": stored.spec.hosts, "a": dyn({"n": dyn(1), "d": dyn(1.0), "t": dyn(true), "x": dyn(null)})}`,
+			want:  lookups.Entry{Keys: []string{"k"}, Value: `{"a":{"d":1.0,"n":1,"t":true,"x":null},"b":["h"]}`},
 		},
 		"a value that is a text": {
 			keys: `["k"]`, value: `stored.metadata.name`, object: hosts(),
@@ -123,7 +124,9 @@ func TestCompile(t *testing.T) {
 		},
 		"keys that are numbers":         {keys: "[1]", wantErrors: []string{"spec.lookups[0].storedKeys", "but got list(int)"}},
 		"an entry that is not optional": {keys: "[?stored.x]", wantErrors: []string{"storedKeys", "compilation failed: "}},
-		"keys of a request":             {keys: "[object.x]", wantErrors: []string{"spec.lookups[0].storedKeys", "undeclared reference to 'object'"}},
+		"keys of a request": {
+			keys: "[object.x]", wantErrors: []string{"spec.lookups[0].storedKeys", "undeclared reference to 'object'"},
+		},
 		"a value of bytes": {
 			keys: "[]", value: `[b"x"]`,
 			wantErrors: []string{"spec.lookups[0].value", "type bytes, which JSON does not have"},
@@ -157,7 +160,8 @@ func TestCompile(t *testing.T) {
 
 // TestDecode: values have the types that they had in CEL.
 func TestDecode(t *testing.T) {
-	p := compiled(t, `["k"]`, `{"int": dyn(1), "double": dyn(1.0), "large": dyn(1e300), "null": dyn(null), "list": dyn(["x"]), "map": dyn({"a": true})}`)
+	p := compiled(t, `["k"]`, `{"int": dyn(1), "double": dyn(1.0),
+		"large": dyn(1e300), "null": dyn(null), "list": dyn(["x"]), "map": dyn({"a": true})}`)
 	e, err := p.Entry(t.Context(), map[string]any{})
 	if err != nil {
 		t.Fatal(err)

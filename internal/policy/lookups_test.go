@@ -164,7 +164,8 @@ func TestLookups(t *testing.T) {
 			want: "resulted in error: lookup \"sameHost\": requestKeys: no such key: no",
 		},
 		"keys of the request that are no strings": {
-			spec:   "lookups: [{name: a, resource: {version: v1, resource: pods}, storedKeys: '[]', requestKeys: '[object.spec]'}]\nvalidations: [{expression: 'lookups.a == []'}]",
+			spec: "lookups: [{name: a, resource: {version: v1, resource: pods}, storedKeys: '[]', requestKeys: '[object.spec]'}]\n" +
+				"validations: [{expression: 'lookups.a == []'}]",
 			object: host("new"), want: "resulted in error: lookup \"a\": requestKeys: a key is no string but a value of type map",
 		},
 		"the author counts the object in a deletion": {
@@ -172,8 +173,9 @@ func TestLookups(t *testing.T) {
 			operation: admission.Delete, old: host("old"), want: "the host is used by shop/other",
 		},
 		"variables read lookups, and keys read variables": {
-			spec: "lookups: [{name: same, resource: {version: v1, resource: services}, storedKeys: '[stored.spec.host]', requestKeys: variables.hosts}]\n" +
-				"variables: [{name: first, expression: 'lookups.same[0].name'}, {name: hosts, expression: 'object.spec.rules.map(r, string(r.host))'},\n" +
+			spec: "lookups: [{name: same, resource: {version: v1, resource: services}, storedKeys: '[stored.spec.host]',\n" +
+				"requestKeys: variables.hosts}]\n" +
+				"variables: [{name: first, expression: 'lookups.same[0].name'},\n{name: hosts, expression: 'object.spec.rules.map(r, string(r.host))'},\n" +
 				"{name: again, expression: 'variables.first + variables.hosts[0]'}]\n" +
 				"validations: [{expression: 'variables.again == \"\"', messageExpression: variables.again}]",
 			stored: storedObjects{"services": {"{metadata: {namespace: shop, name: x}, spec: {host: a.example}}"}}, object: host("new"),
@@ -201,7 +203,8 @@ func TestLookups(t *testing.T) {
 				"storedKeys: 'stored.metadata.labels.map(k, k + \"=\" + stored.metadata.labels[k])',\n" +
 				"requestKeys: 'object.spec.selector.map(k, k + \"=\" + string(object.spec.selector[k]))'}]\n" +
 				"validations: [{expression: 'lookups.pods.size() == 2', messageExpression: 'string(lookups.pods.size())'}]",
-			object: "{apiVersion: v1, kind: Service, metadata: {namespace: shop, name: s}, spec: {selector: {app: x, tier: t}}}", resource: "services",
+			object:   "{apiVersion: v1, kind: Service, metadata: {namespace: shop, name: s}, spec: {selector: {app: x, tier: t}}}",
+			resource: "services",
 			stored: storedObjects{"pods": {
 				"{metadata: {namespace: shop, name: a, labels: {app: x, tier: t, z: z}}}", "{metadata: {namespace: shop, name: b, labels: {app: x}}}",
 				"{metadata: {namespace: stage, name: c, labels: {app: x, tier: t}}}",
@@ -223,8 +226,8 @@ func TestLookups(t *testing.T) {
 		},
 		"the namespace of the request is that of a Namespace": {
 			spec: "lookups: [{name: pods, resource: {version: v1, resource: pods}, storedKeys: '[\"\"]', requestKeys: '[\"\"]'},\n" +
-				"{name: namespaces, resource: {version: v1, resource: namespaces}, scope: Cluster, keyErrors: Skip, storedKeys: '[\"\"]', requestKeys: '[\"\"]'}]\n" +
-				"validations: [{expression: 'lookups.pods.size() == 0', messageExpression: 'lookups.pods[0].name + \",\" + lookups.namespaces[0].name'}]",
+				"{name: namespaces, resource: {version: v1, resource: namespaces}, scope: Cluster, keyErrors: Skip,\nstoredKeys: '[\"\"]', requestKeys: '[\"\"]'}]\n" +
+				"validations: [{expression: 'lookups.pods.size() == 0',\nmessageExpression: 'lookups.pods[0].name + \",\" + lookups.namespaces[0].name'}]",
 			object: "{apiVersion: v1, kind: Namespace, metadata: {namespace: shop, name: shop}}", resource: "namespaces",
 			stored: storedObjects{
 				"pods":       {"{metadata: {namespace: shop, name: p}}", "{metadata: {namespace: a, name: a}}"},
@@ -296,7 +299,8 @@ func TestTracesOfLookups(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []LookedUp{{
-		Policy: "p", Lookup: "sameHost", Definition: compiled.LookupNeeds()[0].Definition, Found: []lookups.Value{{Namespace: "shop", Name: "old"}},
+		Policy: "p", Lookup: "sameHost", Definition: compiled.LookupNeeds()[0].Definition,
+		Found: []lookups.Value{{Namespace: "shop", Name: "old"}},
 		Query: lookups.Query{
 			Keys: []string{"a"}, Match: "Any", Namespace: "shop", Own: lookups.Own{IsStored: true, Namespace: "shop", Name: "new"},
 		},
@@ -371,7 +375,9 @@ func TestLookupCompileErrors(t *testing.T) {
 				"lookups: [" + lookup("a", `variables.w`) + "]",
 			want: "requestKeys cannot read variables.w, because that variable reads lookups: use variables that read no lookup",
 		},
-		"no list":            {spec: "lookups: [" + lookup("a", `"x"`) + "]", want: "must evaluate to list(string) but got string: write one key as [key]"},
+		"no list": {
+			spec: "lookups: [" + lookup("a", `"x"`) + "]", want: "must evaluate to list(string) but got string: write one key as [key]",
+		},
 		"an unknown name":    {spec: "lookups: [" + lookup("a", `[objekt.x]`) + "]", want: "undeclared reference to 'objekt'"},
 		"params without any": {spec: "lookups: [" + lookup("a", `[params.x]`) + "]", want: "params needs spec.paramKind"},
 		"an unknown lookup": {
@@ -412,7 +418,8 @@ func TestLookupCosts(t *testing.T) {
 		spec += strings.Replace(sameHost, "name: sameHost", fmt.Sprintf("name: l%d", i), 1) + ", "
 		all += fmt.Sprintf("lookups.l%d.size() + ", i)
 	}
-	group := groupFrom(t, map[string]string{"p": forAll(strings.TrimSuffix(spec, ", ")) + "]\nvalidations: [{expression: '" + all + "0 == 10000'}]"})
+	spec = forAll(strings.TrimSuffix(spec, ", "))
+	group := groupFrom(t, map[string]string{"p": spec + "]\nvalidations: [{expression: '" + all + "0 == 10000'}]"})
 	host := hostOf()
 	host.Lookups = many
 	review := storedReview(t, admission.Create, "ingresses", ingress("new", "", "a"), "")

@@ -27,7 +27,8 @@ func refusedLookups() map[string]refusedCase {
 			[]string{"spec.lookups: Too many: 11: must have at most 10 items"},
 		},
 		"a lookup twice": {
-			strings.TrimSuffix(lookupWith("", ""), "]") + ", {name: l, resource: {version: v1, resource: pods}, storedKeys: '[]', requestKeys: '[]'}]",
+			strings.TrimSuffix(lookupWith("", ""), "]") + ", {name: l, resource: {version: v1, resource: pods}, " +
+				"storedKeys: '[]', requestKeys: '[]'}]",
 			[]string{`spec.lookups[1]: Duplicate value: {"name":"l"}`},
 		},
 		"a lookup in the cluster that blocks requests": {
@@ -42,11 +43,15 @@ func refusedLookups() map[string]refusedCase {
 			[]string{first + `name: Invalid value: "a-b": write name with letters, digits and '_', not beginning with a digit`},
 		},
 		"a lookup named with a reserved word": {
-			lookupWith("name: l", "name: namespace"), []string{first + `name: Invalid value: "namespace": choose another name: CEL reserves this word`},
+			lookupWith("name: l", "name: namespace"),
+			[]string{first + `name: Invalid value: "namespace": choose another name: CEL reserves this word`},
 		},
 		"a lookup of a subresource": {
 			lookupWith("resource: pods", "resource: pods/status"),
-			[]string{first + `resource.resource: Invalid value: "pods/status": write the plural name of the resource in lower case, without a subresource`},
+			[]string{
+				first + `resource.resource: Invalid value: "pods/status": write the plural name of the resource in lower case, ` +
+					"without a subresource",
+			},
 		},
 		"a lookup of an unknown scope": {
 			lookupWith("storedKeys", "scope: Everywhere, storedKeys"),
