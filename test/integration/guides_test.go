@@ -78,7 +78,7 @@ func TestGuides(t *testing.T) {
 	})
 	pages := map[string]struct{ executed, skipped int }{
 		"tutorials/first-policy.md":         {10, 2},
-		"tutorials/enforcing-safely.md":     {20, 0},
+		"tutorials/enforcing-safely.md":     {22, 0},
 		"operations/high-availability.md":   {1, 2},
 		"operations/certificate-sources.md": {1, 1},
 		"policies/break-glass.md":           {1, 0},
@@ -304,7 +304,7 @@ func (g *guide) execute(t *testing.T, command, wanted string) {
 		denied := strings.HasPrefix(wanted, "Error")
 		switch {
 		case strings.Contains(out, "error looking up service account"), strings.Contains(out, "failed calling webhook"),
-			denied && strings.Contains(command, "--dry-run=server") && !pattern.MatchString(out):
+			wanted != "" && strings.Contains(command, "--dry-run=server") && !pattern.MatchString(out):
 			return fmt.Errorf("not yet: %s", out) // API servers and controllers take a moment
 		case (err != nil) != denied:
 			return StopTrying(fmt.Sprintf("$ %s\n%s%v", command, out, err))
