@@ -250,6 +250,7 @@ manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinitions and their
 	@go run ./hack/docs flags docs/reference/flags.md
 	@go run ./hack/docs metrics docs/reference/metrics.md
 	@go run ./hack/docs packages docs/reference/packages.md
+	@go run ./hack/docs interplay internal/policy/testdata/interplay.yaml docs/reference/interplay.md
 	@go run ./hack/docs plugins docs/plugins
 	@go run ./hack/docs commands docs/reference/commands.md
 	@mkdir -p bin/policytest

@@ -178,7 +178,8 @@ func keptGeneration(before *Entry, latest *Generation, f Facts) *Generation {
 	if isNew && f.Registered && before.effective().Accepted() && !wasMisread {
 		kept = before.effective()
 	}
-	if kept != nil && f.Refusals[kept.Policy.Generation] != "" {
+	isEarlierStep := kept != nil && kept.Policy.Generation == latest.Policy.Generation // the rejection is of the later one
+	if kept != nil && !isEarlierStep && f.Refusals[kept.Policy.Generation] != "" {
 		return nil
 	}
 	return kept

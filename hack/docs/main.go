@@ -53,6 +53,7 @@ func tasks() map[string]task {
 		}},
 		"policytest": {2, func(args []string) error { return rewrite(args[0], args[1], policyTestReference) }},
 		"schema":     {2, func(args []string) error { return rewrite(args[0], args[1], editorSchema) }},
+		"interplay":  {2, func(args []string) error { return rewrite(args[0], args[1], interplayDocument) }},
 		"plugins":    {1, func(args []string) error { return pages(args[0]) }},
 		"library":    {0, func([]string) error { return library() }},
 	}
@@ -64,7 +65,7 @@ func run(args []string) error {
 			return t.write(args[1:])
 		}
 	}
-	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, packages DOCUMENT, chart CHART DOCUMENT, commands DOCUMENT, policytest DEFINITION DOCUMENT, schema DEFINITION SCHEMA, plugins FOLDER, or library")
+	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, packages DOCUMENT, chart CHART DOCUMENT, commands DOCUMENT, policytest DEFINITION DOCUMENT, schema DEFINITION SCHEMA, interplay PAIRS DOCUMENT, plugins FOLDER, or library")
 }
 
 func withMetrics(document []byte) (string, error) {

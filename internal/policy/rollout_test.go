@@ -93,7 +93,8 @@ func TestStepsOfTemplates(t *testing.T) {
 		"apiVersions: [v1], resources: [pods]}]}" + stagedSpec
 	workload := workloadRequest(t, deploymentsResource, workloadYAML("Deployment", "", "{template: "+templateYAML+"}"), "")
 	for step, want := range map[string]Decision{
-		"": DecisionAudit, "learn": DecisionAudit, "warn-prod": DecisionWarn, "deny-prod": DecisionDeny, "warn": DecisionWarn, "final": DecisionDeny,
+		"": DecisionAudit, "learn": DecisionAudit, "warn-prod": DecisionWarn, "deny-prod": DecisionDeny, "warn": DecisionWarn,
+		"final": DecisionDeny,
 	} {
 		t.Run("in step "+step, func(t *testing.T) {
 			decisions, host := map[string]Decision{}, testWorld.host()

@@ -32,8 +32,8 @@ const (
 	pausedHeld   = " paused held: paused by kubectl ostiary rollout pause"
 	noScan       = " held: objects: no scan that began in the step has ended yet"
 	notReported  = " held: requests: not all replicas have reported since the time of the step has passed"
-	lostRequests = " held: requests: they are counted since 2026-11-01T09:30:00Z only, because earlier counts were lost when replicas ended, " +
-		"and are needed for 2h0m0s"
+	lostRequests = " held: requests: they are counted since 2026-11-01T09:30:00Z only, because earlier counts were lost " +
+		"when replicas ended, and are needed for 2h0m0s"
 )
 
 func timelinesOfTime() []timeline {

@@ -176,6 +176,30 @@ func TestLibraryActions(t *testing.T) {
 	}
 }
 
+// TestLibraryRollouts rolls out all validations, and previews all mutations.
+func TestLibraryRollouts(t *testing.T) {
+	got := components(t, listed("", "/mutations", "/actions/rollout", "/actions/preview"))
+	mutations := stored(t, "mutations")
+	for name, want := range stored(t, "*") {
+		binding := object{"name": "library"}
+		if _, isMutation := mutations[name]; isMutation {
+			binding["mutationAction"] = "Preview"
+		} else {
+			binding["rollout"] = object{
+				"steps": []any{
+					object{"name": "audit", "validationActions": []any{"Audit"}, "minDurationSeconds": float64(604800)},
+					object{"name": "warn", "validationActions": []any{"Warn", "Audit"}, "minDurationSeconds": float64(1209600), "maxViolations": float64(0)},
+				},
+				"final": object{"validationActions": []any{"Deny", "Audit"}},
+			}
+		}
+		want["spec"].(object)["bindings"] = []any{binding}
+		if diff := cmp.Diff(want, got[name]); diff != "" {
+			t.Errorf("%s (-want +kustomize):\n%s", name, diff)
+		}
+	}
+}
+
 // TestLibraryChart compares the chart with the files that it is made of.
 func TestLibraryChart(t *testing.T) {
 	for values, without := range map[string][]string{

@@ -23,7 +23,9 @@ import (
 )
 
 // stage is a step of a rollout that lasts for seconds.
-func stage(name string, action admissionregistrationv1.ValidationAction, seconds int64, edits ...func(*v1alpha1.RolloutStep)) v1alpha1.RolloutStep {
+func stage(
+	name string, action admissionregistrationv1.ValidationAction, seconds int64, edits ...func(*v1alpha1.RolloutStep),
+) v1alpha1.RolloutStep {
 	s := v1alpha1.RolloutStep{Name: name, ValidationActions: []admissionregistrationv1.ValidationAction{action}, MinDurationSeconds: seconds}
 	for _, edit := range edits {
 		edit(&s)
@@ -248,8 +250,9 @@ func TestRolloutHeldByObjects(t *testing.T) {
 		t.Errorf("examples (-want +got):\n%s", diff)
 	}
 	c.awaitEvent(t, "rollout-held", corev1.EventTypeWarning, rollout.ReasonHeld)
-	if p := c.awaitCondition(t, "rollout-held", v1alpha1.ConditionRolledOut, metav1.ConditionFalse); condition(p, v1alpha1.ConditionRolledOut).Reason != "RolloutHeld" {
-		t.Errorf("the condition is %+v", condition(p, v1alpha1.ConditionRolledOut))
+	p := c.awaitCondition(t, "rollout-held", v1alpha1.ConditionRolledOut, metav1.ConditionFalse)
+	if got := condition(p, v1alpha1.ConditionRolledOut); got.Reason != "RolloutHeld" {
+		t.Errorf("the condition is %+v", got)
 	}
 	out, _, err := c.kubectl(t.Context(), "", "get", "whp", "rollout-held")
 	if err != nil || !strings.Contains(out, "Warn,Audit 2/3") {
@@ -271,7 +274,9 @@ func TestRolloutHeldByRequests(t *testing.T) {
 	for i := range 20 {
 		owned := configMap(namespace, bad)
 		owned.Name = fmt.Sprintf("owned-%d", i)
-		owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "1", Controller: ptr.To(true)}}
+		owned.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "1", Controller: ptr.To(true),
+		}}
 		must(t, c.Create(t.Context(), owned, client.DryRunAll))
 	}
 	must(t, c.probe(t.Context(), namespace, bad))
