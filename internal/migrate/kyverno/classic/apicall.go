@@ -103,13 +103,19 @@ func (v *ruleConverter) read(scope *conditions.Scope, r reading) (*conditions.Sc
 	if substituted, err = v.out.requireKeys(response, substituted); err != nil {
 		return failed(err)
 	}
+	if r.objects.name != "" && r.absent == nil && response.IsLookup() { // an object that does not exist fails
+		if source, err := response.Source(); err == nil {
+			substituted = append(substituted, conditions.Failing(source))
+		}
+	}
 	return scope.With(r.name, value.WithSubstituted(substituted)).WithReads(r.name, parts), nil
 }
 
 // requireKeys makes the keys of the last lookup fail if one of some values cannot be evaluated, as a call
-// fails then. It returns those that keys cannot read.
+// fails then. It returns what can fail: the lookup, and values that keys cannot read.
 func (c *convertedRule) requireKeys(response conditions.Value, values []conditions.Value) (others []conditions.Value, err error) {
 	last := len(c.lookups) - 1
+	fails := false
 	for _, v := range values {
 		parts, err := conditions.FailingParts([]conditions.Value{v})
 		if err != nil {
@@ -124,12 +130,16 @@ func (c *convertedRule) requireKeys(response conditions.Value, values []conditio
 			continue
 		}
 		l := c.lookups[last]
+		fails = fails || len(parts) > 0
 		for _, p := range parts {
 			if !ce.AlwaysReads(l.RequestKeys, p.String()) {
 				evaluated := ce.Relate(ce.Call(ce.List(p), "size"), ">", ce.Term("0")) // true, or a failure
 				l.RequestKeys = ce.If(evaluated, ce.Term(l.RequestKeys), ce.List()).String()
 			}
 		}
+	}
+	if fails {
+		others = append(others, conditions.Failing(ce.Term("lookups."+c.lookups[last].Name)))
 	}
 	return others, nil
 }

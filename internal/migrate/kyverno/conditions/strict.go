@@ -44,6 +44,9 @@ func FailingParts(values []Value) (parts []ce.Expression, err error) {
 	return parts, nil
 }
 
+// Failing is a value whose evaluation can fail.
+func Failing(e ce.Expression) Value { return Value{expression: e, fails: true, absent: absentFailure} }
+
 func containsExpression(all []ce.Expression, e ce.Expression) bool {
 	return slices.ContainsFunc(all, func(p ce.Expression) bool { return p.String() == e.String() })
 }
