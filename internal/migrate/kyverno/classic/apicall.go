@@ -1,6 +1,7 @@
 package classic
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -31,6 +32,7 @@ type requestedObjects struct {
 	schema.GroupVersionResource
 	namespace string // empty is all namespaces, or none
 	name      string // empty is a list
+	only      string // the name of the only object of a list
 }
 
 // ruleLookup is a lookup whose value follows from what expressions read.
@@ -159,12 +161,14 @@ func (l *ruleLookup) isOne() bool { return strings.Contains(l.StoredKeys, "store
 
 // parsePath parses the path of a call.
 func parsePath(path string) (requestedObjects, error) {
-	path = strings.TrimSpace(path)
-	if strings.Contains(path, "?") {
-		return requestedObjects{}, fmt.Errorf("has a query in its path, which lookups do not have")
+	path, query, _ := strings.Cut(strings.TrimSpace(path), "?")
+	o := requestedObjects{}
+	if query != "" {
+		if o.only, _ = strings.CutPrefix(query, "fieldSelector=metadata.name="); o.only == query || strings.Contains(o.only, "&") {
+			return o, fmt.Errorf("has a query in its path, which lookups do not have")
+		}
 	}
 	segments := splitPath(path)
-	o := requestedObjects{}
 	switch {
 	case len(segments) > 2 && segments[0] == "api":
 		o.Version, segments = segments[1], segments[2:]
@@ -180,8 +184,6 @@ func parsePath(path string) (requestedObjects, error) {
 	switch {
 	case strings.ContainsAny(o.Group+o.Version+o.Resource, "{}"):
 		return o, fmt.Errorf("has a variable in the name of a resource")
-	case o.Resource != strings.ToLower(o.Resource):
-		return o, fmt.Errorf("has a resource that is not in lower case, which API servers do not find")
 	case len(segments) > 2:
 		return o, fmt.Errorf("reads a subresource")
 	case len(segments) == 2:
@@ -268,6 +270,10 @@ func (v *ruleConverter) lookup(scope *conditions.Scope, name string, o requested
 		Resource: v1alpha1.LookupResource{Group: o.Group, Version: o.Version, Resource: o.Resource},
 		Scope:    v1alpha1.LookupScopeCluster, KeyErrors: v1alpha1.LookupKeyErrorsSkip,
 	}}
+	if name := strings.ToLower(o.Resource); name != o.Resource {
+		v.notes = append(v.notes, fmt.Sprintf("the resource %s is read as %s: an API server does not find it", o.Resource, name))
+		l.Resource.Resource = name
+	}
 	var stored, requested []string
 	add := func(field, text string) error {
 		value, err := scope.Text(text)
@@ -291,8 +297,8 @@ func (v *ruleConverter) lookup(scope *conditions.Scope, name string, o requested
 			return nil, err
 		}
 	}
-	if o.name != "" {
-		if err := add("name", o.name); err != nil {
+	if name := cmp.Or(o.name, o.only); name != "" {
+		if err := add("name", name); err != nil {
 			return nil, err
 		}
 	}
