@@ -47,6 +47,7 @@ type Lookup struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z_][A-Za-z0-9_]*$')",reason=FieldValueInvalid,message="write name with letters, digits and '_', not beginning with a digit"
+	// +kubebuilder:validation:XValidation:rule="!(self in ['true', 'false', 'null', 'in', 'as', 'break', 'const', 'continue', 'else', 'for', 'function', 'if', 'import', 'let', 'loop', 'package', 'namespace', 'return', 'var', 'void', 'while'])",reason=FieldValueInvalid,message="choose another name: CEL reserves this word"
 	Name string `json:"name"`
 
 	// resource is that of the stored objects. The author of the policy needs the permission to
@@ -63,10 +64,12 @@ type Lookup struct {
 	Scope LookupScope `json:"scope,omitempty"`
 
 	// storedKeys is a CEL expression over stored, an object of the resource. It is evaluated when
-	// the object changes, and returns a list of strings: its keys.
+	// the object changes, and returns a list of strings: its keys. At most 1,000 keys of 1 KiB each
+	// and 64 KiB together.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule="self.trim() != ''",reason=FieldValueRequired,message="write a CEL expression that gives a list of strings"
 	StoredKeys string `json:"storedKeys"`
 
 	// requestKeys is a CEL expression over the request, as in validations, that returns a list of
@@ -74,6 +77,7 @@ type Lookup struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule="self.trim() != ''",reason=FieldValueRequired,message="write a CEL expression that gives a list of strings"
 	RequestKeys string `json:"requestKeys"`
 
 	// match says which keys have to be equal. Any: at least one. AllRequestKeys: the object has
@@ -86,7 +90,8 @@ type Lookup struct {
 
 	// value is a CEL expression over stored, whose result is an element of the list. At most 1 KiB
 	// as JSON. Default {"namespace": stored.metadata.namespace, "name": stored.metadata.name}, with
-	// an empty namespace for cluster-scoped objects.
+	// an empty namespace for cluster-scoped objects. Write dyn() around the values of a map that
+	// have different types.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Value string `json:"value,omitempty"`

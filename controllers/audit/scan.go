@@ -15,6 +15,7 @@ import (
 	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/audit/results"
 	"github.com/ostiary/ostiary/internal/panics"
+	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -34,6 +35,7 @@ type scan struct {
 	wanted     wantedResource
 	unreadable int // objects that could not be decoded
 	decoded    audit.Decoded
+	lookups    policy.Lookups // of the time when the scan began; nil for the present
 	// evaluators are made when an object needs them, by the index of the policy: those of
 	// ten thousand policies take memory.
 	evaluators []*audit.Evaluator
@@ -90,6 +92,9 @@ func (s *Scanner) page(gvr schema.GroupVersionResource) int64 {
 func (s *Scanner) list(
 	ctx context.Context, table *results.Table, of *scan, begun func(version string), planned plan,
 ) (err error) {
+	if s.options.Lookups != nil {
+		of.lookups = s.options.Lookups.Snapshot()
+	}
 	for range maxRestarts {
 		began := time.Now()
 		of.Restart()
@@ -152,7 +157,11 @@ func (c *scan) evaluate(ctx context.Context, index int, o *audit.Object) audit.R
 	if c.evaluators[index] == nil {
 		c.evaluators[index] = audit.NewEvaluator(t.policy, t.version.Compiled, t.exempt)
 	}
-	return c.evaluators[index].Evaluate(ctx, o, *t.host)
+	host := *t.host
+	if c.lookups != nil {
+		host.Lookups = c.lookups
+	}
+	return c.evaluators[index].Evaluate(ctx, o, host)
 }
 
 // namespaceVersion returns the version of the namespace of an object, whose labels policies

@@ -46,8 +46,8 @@ const (
 	lookInterval = time.Second
 	// retryInterval is the time after which a failed scan of a resource is repeated.
 	retryInterval = 30 * time.Second
-	// lookupInterval is the interval between attempts to find the kinds of reports.
-	lookupInterval = 5 * time.Minute
+	// servedInterval is the interval between attempts to find the kinds of reports.
+	servedInterval = 5 * time.Minute
 )
 
 // Params finds the objects that policies read.
@@ -82,6 +82,8 @@ type Options struct {
 	Resources Resources
 	// Exceptions are those of the environment of the Store; nil without any.
 	Exceptions Exceptions
+	// Lookups are those of the environment of the Store; nil without any.
+	Lookups Lookups
 	// Requests returns the violations by requests to all replicas.
 	Requests func(context.Context) ([]violations.Finding, error)
 	// Native evaluates native policies, too; nil is allowed.
@@ -117,9 +119,10 @@ type Scanner struct {
 	// summaries are those of the policies by name; nil while this replica does not lead.
 	summaries atomic.Pointer[map[string]results.Summary]
 
-	lookedUp time.Time // of the goroutine that publishes
+	served time.Time // the last look for the kinds of reports, of the goroutine that publishes
 
 	// Of the goroutine that runs.
+	lookedUp       map[string]lookedUp // by policy
 	watches        map[schema.GroupVersionResource]resourceWatch
 	pages          map[schema.GroupVersionResource]int64 // objects in a page, if they are fewer
 	nativePolicies *nativePolicies
@@ -181,6 +184,7 @@ func (s *Scanner) Subscribe(ctx context.Context) <-chan struct{} { return s.list
 func (s *Scanner) Run(ctx context.Context) error {
 	table := results.NewTable(s.options.Lines)
 	s.pages = map[schema.GroupVersionResource]int64{}
+	s.lookedUp = nil
 	defer func() {
 		s.metrics.reset()
 		s.stopWatches(nil)
@@ -281,8 +285,8 @@ func (s *Scanner) servesReports(now time.Time) bool {
 	if len(s.options.Resources.Served()[namespacedReports().GroupVersion()]) > 0 {
 		return true
 	}
-	if now.Sub(s.lookedUp) >= lookupInterval {
-		s.lookedUp = now
+	if now.Sub(s.served) >= servedInterval {
+		s.served = now
 		s.options.Resources.Refresh()
 	}
 	return false
@@ -297,16 +301,20 @@ func (s *Scanner) plan() (resources plan, problems map[string]results.Problem, i
 		return nil, nil, false
 	}
 	exceptions := s.exceptionVersions()
+	before := s.lookedUp
+	s.lookedUp = map[string]lookedUp{}
 	for _, e := range state.Entries {
 		of, compiled := e.Effective()
 		if !e.Accepted() || !e.Planned() {
 			of, compiled = e.Policy, nil
 		}
-		if why := cmp.Or(audit.Unaudited(&of.Spec, compiled), unreadParams(s.options.Params, &of.Spec)); why != "" {
+		if why := cmp.Or(audit.Unaudited(&of.Spec, compiled), unreadParams(s.options.Params, &of.Spec),
+			s.unreadLookups(compiled)); why != "" {
 			p.exclude(of.Name, of, why)
 			continue
 		}
 		version := versionOfTarget(compiled, s.options.Params, exceptions[of.Name], of)
+		version.Lookups = s.lookupsVersion(before[of.Name], of.Name, compiled, time.Now())
 		p.add(target{name: of.Name, policy: of, version: version, exempt: s.exempt, host: &s.host})
 	}
 	s.nativePolicies.plan(p)

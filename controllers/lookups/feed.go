@@ -173,7 +173,7 @@ func (f *feed) EndList(version string) {
 
 // IsIncomplete implements objects.Target: an index is new, or objects were left out that may fit now.
 func (f *feed) IsIncomplete() bool {
-	overdue := time.Since(f.ended) > max(relistInterval, relistFactor*f.ended.Sub(f.began))
+	overdue := time.Since(f.ended) > max(f.store.relist, relistFactor*f.ended.Sub(f.began))
 	return slices.ContainsFunc(*f.indexes.Load(), func(x *index) bool {
 		return !slices.Contains(f.active, x) || overdue && (x.leavesOut() || !x.complete.Load())
 	})

@@ -57,9 +57,14 @@ func (s *Store) State(d lookups.Definition) State {
 	}
 	stats := x.data.Stats()
 	out.Objects, out.LeftOut, out.Example = round(stats.Objects), stats.LeftOut, stats.Example
-	if out.Problem == "" && !out.Loading {
-		out.Problem = x.excess(stats)
+	if out.Loading || out.Problem != "" {
+		return out
 	}
+	if out.Problem = x.feed.problem(); out.Problem != "" {
+		out.Problem += "; until --lookup-max-age, requests use what was read before"
+		return out
+	}
+	out.Problem = x.excess(stats)
 	return out
 }
 

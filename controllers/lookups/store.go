@@ -78,6 +78,7 @@ type Store struct {
 	// change.
 	computing sync.Mutex
 	trees     *unstructuredjson.Memory
+	relist    time.Duration // between lists because of objects that were left out
 
 	indexes atomic.Pointer[map[lookups.Definition]*index] // replaced as a whole; requests read it
 
@@ -90,7 +91,7 @@ type Store struct {
 // New returns a Store that watches nothing yet.
 func New(o Options) *Store {
 	s := &Store{
-		options: o, budget: cachebudget.New(o.Memory), trees: unstructuredjson.NewMemory(maxTree),
+		options: o, budget: cachebudget.New(o.Memory), trees: unstructuredjson.NewMemory(maxTree), relist: relistInterval,
 		feeds: map[schema.GroupVersionResource]*feed{},
 	}
 	s.end, s.stop = context.WithCancel(context.Background())
@@ -213,6 +214,13 @@ func (s *Store) remove(x *index) {
 
 // Lookup implements policy.Lookups. An error says why the result is not known, and what to do.
 func (s *Store) Lookup(ctx context.Context, p *lookups.Program, q lookups.Query) (lookups.Result, error) {
+	return s.find(ctx, p, q, func(x *index) *lookups.View { return x.data.View() })
+}
+
+// find finds objects in a view of an index that is usable now.
+func (s *Store) find(
+	ctx context.Context, p *lookups.Program, q lookups.Query, view func(*index) *lookups.View,
+) (lookups.Result, error) {
 	x := (*s.indexes.Load())[p.Definition]
 	if x == nil {
 		return lookups.Result{}, fmt.Errorf("%s are not watched yet", describe(p.GroupVersionResource()))
@@ -221,7 +229,7 @@ func (s *Store) Lookup(ctx context.Context, p *lookups.Program, q lookups.Query)
 	if _, problem := x.usable(); problem != "" {
 		return lookups.Result{}, errors.New(problem)
 	}
-	found, err := x.data.Find(q)
+	found, err := view(x).Find(q)
 	if err != nil {
 		return lookups.Result{}, fmt.Errorf("%s: %w", describe(p.GroupVersionResource()), err)
 	}

@@ -36,8 +36,6 @@ const (
 	ReasonParamsNotFound = "ParamsNotFound"
 	// ReasonLookupsNotReady means that requests that read a lookup are errors.
 	ReasonLookupsNotReady = "LookupsNotReady"
-	// ReasonLoaded means that every replica has read the objects of every lookup.
-	ReasonLoaded = "Loaded"
 	// ReasonSchemaNotReady means that the schema of a mutated kind is not available.
 	ReasonSchemaNotReady = "SchemaNotReady"
 	// ReasonRefused means that the API server rejects the registration.
@@ -48,8 +46,8 @@ const (
 	ReasonEnforced = "Enforced"
 	// ReasonSuspended means that requests pass the policy until a time.
 	ReasonSuspended = "Suspended"
-	// ReasonComplete means that every matching stored object is evaluated, or that the rehearsal
-	// of a policy found nothing.
+	// ReasonComplete means that every matching stored object is evaluated, that the rehearsal of a
+	// policy found nothing, or that every replica has read the objects of every lookup.
 	ReasonComplete = "Complete"
 	// ReasonFindings means that the rehearsal of a policy found something to correct.
 	ReasonFindings = "Findings"
@@ -109,10 +107,10 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, now me
 		FailurePolicy:      failurePolicy(&p.Spec),
 		TypeChecking:       in.types,
 		Audit:              auditOf(p, &in, state),
-		Lookups:            in.lookups.statuses,
 	}
 	var o observation
 	o, status.Webhooks = gather(p, state, in)
+	status.Lookups = o.lookups.statuses
 	if until := p.SuspendedUntil(); now.Time.Before(until) {
 		o.suspended = fmt.Sprintf("suspended: requests pass the policy until %s; end this with: kubectl ostiary resume %s",
 			until.UTC().Format(time.RFC3339), p.Name)
@@ -134,7 +132,9 @@ func gather(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs) (observ
 	o, refs := observeLoaded(p, state)
 	o.missing, o.waitReason, o.reachable, o.caReady = in.missing, in.waitReason, in.reachable, in.caReady
 	o.certificateProblem, o.absentParams = in.certificateProblem, in.absentParams
-	o.lookups = in.lookups
+	if o.accepted && o.planned { // otherwise nothing reads them
+		o.lookups = in.lookups
+	}
 	o.rules, o.advice = in.rules, warningsOf(in.rules, in.types)
 	o.propagating = o.registered && in.propagating
 	if state != nil {

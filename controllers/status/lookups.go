@@ -32,7 +32,7 @@ func (l *lookupsInput) rules() []rule {
 		{l.problem != "", metav1.ConditionFalse, ReasonLookupsNotReady, l.problem},
 		{l.loading != "", metav1.ConditionFalse, ReasonPending, l.loading},
 		{l.waiting != "", metav1.ConditionFalse, ReasonWaitingForReplicas, l.waiting},
-		{len(l.statuses) > 0, metav1.ConditionTrue, ReasonLoaded, "every replica has read the objects of every lookup"},
+		{len(l.statuses) > 0, metav1.ConditionTrue, ReasonComplete, "every replica has read the objects of every lookup"},
 	}
 }
 

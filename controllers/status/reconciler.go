@@ -164,7 +164,8 @@ func (r *Reconciler) requeue(p *v1alpha1.WebhookPolicy, s v1alpha1.WebhookPolicy
 func shouldReport(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs) bool {
 	o, _ := observeLoaded(p, state)
 	blocked := o.noCertificate && in.certificateProblem != "" // lasts until a user acts
-	transient := !blocked && (o.noCertificate || in.missing.transient || in.lookups.loading != "" || in.caReady == nil && in.reachable != nil && in.reachable.Reason == ReasonPending)
+	reading := in.missing.transient || o.planned && o.accepted && in.lookups.loading != ""
+	transient := !blocked && (o.noCertificate || reading || in.caReady == nil && in.reachable != nil && in.reachable.Reason == ReasonPending)
 	registered := o.registered && find(p.Status, v1alpha1.ConditionRegistered).Status != metav1.ConditionTrue
 	return o.loaded && (!transient || registered || p.Status.ObservedGeneration != p.Generation)
 }

@@ -284,8 +284,10 @@ func (c *Checker) check(ctx context.Context, p *v1alpha1.WebhookPolicy, served S
 	named, all := typecheck.KindsOf(p, served)
 	kinds, read := c.known(ctx, named...)
 	params, readParams := c.params(ctx, p)
-	found = append(c.checker.Versions(p, c.engines.Engine()), c.checker.Check(ctx, p, kinds, params)...)
-	return found, all && read && readParams
+	stored, readStored := c.known(ctx, typecheck.StoredKindsOf(p, served)...)
+	others := typecheck.Others{Params: params, Stored: stored}
+	found = append(c.checker.Versions(p, c.engines.Engine()), c.checker.Check(ctx, p, kinds, others)...)
+	return found, all && read && readParams && readStored
 }
 
 func hasExpressions(spec *v1alpha1.WebhookPolicySpec) bool {

@@ -14,6 +14,7 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/mutation"
 
+	"github.com/ostiary/ostiary/internal/celsyntax"
 	"github.com/ostiary/ostiary/internal/nearest"
 )
 
@@ -146,6 +147,9 @@ func selectHint(s ast.SelectExpr, known KnownVariables, names []string) string {
 	if operand.Kind() == ast.IdentKind && operand.AsIdent() == celplugin.VariableVarName {
 		return variableHint(name, known, names)
 	}
+	if operand.Kind() == ast.IdentKind && operand.AsIdent() == celsyntax.LookupsVarName {
+		return lookupHint(name, known)
+	}
 	object := declaredType(operand)
 	if object == nil || !object.IsObject() || object.Fields[name] != nil {
 		return ""
@@ -188,6 +192,16 @@ func variableHint(name string, known KnownVariables, names []string) string {
 		return fmt.Sprintf("there is no variable %s, did you mean %s?", name, similar)
 	}
 	return fmt.Sprintf("there is no variable %s: define it in spec.variables", name)
+}
+
+func lookupHint(name string, known KnownVariables) string {
+	if known.lookups[name] != nil {
+		return ""
+	}
+	if similar := nearest.Name(name, maps.Keys(known.lookups)); similar != "" {
+		return fmt.Sprintf("there is no lookup %s, did you mean %s?", name, similar)
+	}
+	return fmt.Sprintf("there is no lookup %s: define it in spec.lookups", name)
 }
 
 // callHint returns a hint about functions. Only mutations have those of JSON patches.

@@ -125,14 +125,25 @@ func otherMatches(spec *v1alpha1.WebhookPolicySpec) string {
 type auditability struct {
 	parsed    Trees
 	variables map[string]facts // of those above the current expression
+	lookups   map[string]facts // of the keys of requests
 }
 
 func newAuditability(spec *v1alpha1.WebhookPolicySpec, parsed Trees) auditability {
-	a := auditability{parsed: parsed, variables: map[string]facts{}}
+	a := auditability{parsed: parsed, variables: map[string]facts{}, lookups: map[string]facts{}}
+	a.addVariables(spec)
+	if len(spec.Lookups) > 0 { // variables can read lookups, whose keys can read other variables
+		for _, l := range spec.Lookups {
+			a.lookups[l.Name] = a.factsOf(l.RequestKeys)
+		}
+		a.addVariables(spec)
+	}
+	return a
+}
+
+func (a auditability) addVariables(spec *v1alpha1.WebhookPolicySpec) {
 	for _, v := range spec.Variables {
 		a.variables[v.Name] = a.factsOf(v.Expression)
 	}
-	return a
 }
 
 // facts are what an expression reads.
@@ -175,6 +186,10 @@ func (a auditability) visit(e ast.Expr) facts {
 		case celplugin.VariableVarName:
 			known := a.variables[name]
 			known.why, known.compares = "", false // its own expression has the reason
+			return known
+		case LookupsVarName:
+			known := a.lookups[name]
+			known.why, known.compares = "", false
 			return known
 		}
 	}

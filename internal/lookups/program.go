@@ -3,6 +3,8 @@ package lookups
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
@@ -112,9 +114,6 @@ func CheckKeys(t *cel.Type) error {
 	if cel.ListType(cel.StringType).IsAssignableType(t) || t.IsExactType(cel.DynType) || t.IsExactType(cel.ListType(cel.DynType)) {
 		return nil
 	}
-	if t.Kind() == types.ListKind && t.Parameters()[0].Kind() == types.TypeParamKind { // []
-		return nil
-	}
 	return fmt.Errorf("must evaluate to list(string) but got %v: write one key as [key]", t)
 }
 
@@ -132,8 +131,6 @@ func checkValue(t *cel.Type) error {
 				return err
 			}
 		}
-		return nil
-	case types.TypeParamKind: // of an empty list
 		return nil
 	}
 	return fmt.Errorf("the value contains the type %v, which JSON does not have: convert it, as with string()", t)
@@ -161,7 +158,10 @@ func (p *Program) Entry(ctx context.Context, object map[string]any) (e Entry, er
 	if e.Keys, err = KeysOf(result); err != nil {
 		return Entry{}, fmt.Errorf("storedKeys: %w", err)
 	}
-	if p.value == nil || len(e.Keys) == 0 {
+	for i := range e.Keys { // they share no memory with the object
+		e.Keys[i] = strings.Clone(e.Keys[i])
+	}
+	if e.Keys = slices.Clip(e.Keys); p.value == nil || len(e.Keys) == 0 {
 		return e, nil
 	}
 	if result, err = p.value.Evaluate(ctx, object); err != nil {

@@ -25,7 +25,6 @@ const (
 )
 
 // KeysOf returns the keys in a list, sorted and each once, or an error if the list is no list of strings or is too large.
-// The keys share no memory with the list.
 func KeysOf(value ref.Val) ([]string, error) {
 	list, ok := value.(traits.Lister)
 	if !ok {
@@ -51,11 +50,7 @@ func KeysOf(value ref.Val) ([]string, error) {
 		keys = append(keys, string(key))
 	}
 	slices.Sort(keys)
-	keys = slices.Compact(keys)
-	for i := range keys {
-		keys[i] = strings.Clone(keys[i])
-	}
-	return slices.Clip(keys), nil
+	return slices.Compact(keys), nil
 }
 
 var errLargeValue = fmt.Errorf("the value has more than %d bytes as JSON", MaxValue)
@@ -157,7 +152,7 @@ type Value struct {
 // Decode returns the value as CEL reads it: the default is a map of the namespace and the name.
 func (v Value) Decode() (any, error) {
 	if v.JSON == "" {
-		return map[string]any{"namespace": v.Namespace, "name": v.Name}, nil
+		return map[string]string{"namespace": v.Namespace, "name": v.Name}, nil
 	}
 	var out any
 	if err := utiljson.Unmarshal([]byte(v.JSON), &out); err != nil {

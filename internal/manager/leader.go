@@ -118,6 +118,7 @@ func newScanner(p process, set policySet, objects *sources.Sources) (*audit.Scan
 		Params:           objects.Params,
 		Resources:        objects.Resources,
 		Exceptions:       set.exceptions,
+		Lookups:          objects.Lookups,
 		Requests:         p.findings,
 		Native:           native,
 		ExemptNamespaces: set.loader.ExemptNamespaces,

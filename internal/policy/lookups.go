@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	celcommon "k8s.io/apiserver/pkg/cel/common"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/celengine"
@@ -22,6 +22,7 @@ var errNoLookups = errors.New("stored objects are not available here")
 
 // compiledLookup is a lookup of a policy.
 type compiledLookup struct {
+	name    string
 	program *lookups.Program
 	match   v1alpha1.LookupMatch
 }
@@ -60,7 +61,7 @@ func (b *builder) declareLookups() {
 			continue
 		}
 		known = known.WithLookup(l.Name, program.Element())
-		b.lookups = append(b.lookups, compiledLookup{program: program, match: l.EffectiveMatch()})
+		b.lookups = append(b.lookups, compiledLookup{name: l.Name, program: program, match: l.EffectiveMatch()})
 		b.declared.Lookups = append(b.declared.Lookups, celengine.Lookup{Name: l.Name, Keys: b.requestKeys(at, l, keys)})
 	}
 	b.known = known
@@ -87,7 +88,7 @@ func checkReads(readers celsyntax.LookupReaders, l *v1alpha1.Lookup, at *field.P
 	if !reads {
 		return nil
 	}
-	detail := "requestKeys cannot read lookups: compute the keys from object, oldObject, request, params, and variables that read no lookup"
+	detail := "requestKeys cannot read lookups: use object, oldObject, request, params, and variables that read no lookup"
 	if by != "" {
 		detail = fmt.Sprintf("requestKeys cannot read variables.%s, because that variable reads lookups: use variables that read no lookup", by)
 	}
@@ -133,7 +134,9 @@ func (c *Compiled) lookUp(ctx context.Context, on *subject, index int, value ref
 	query := lookups.Query{Keys: keys, Match: l.match, Namespace: on.raw.Namespace, Own: on.own(l.program.Definition)}
 	found, err := host.Lookups.Lookup(ctx, l.program, query)
 	if report := traceOf(ctx).Lookup; report != nil {
-		report(LookedUp{Policy: c.name, Lookup: index, Keys: keys, Found: found.Values, Template: on.template, Err: err})
+		report(LookedUp{
+			Policy: c.name, Lookup: l.name, Definition: l.program.Definition, Query: query, Found: found.Values, Template: on.template, Err: err,
+		})
 	}
 	if err != nil {
 		return nil, 0, err
@@ -146,16 +149,17 @@ const valueCostFactor = 10
 
 // listOf returns a result as CEL reads it, and its cost.
 func listOf(found lookups.Result) (ref.Val, int64, error) {
-	list := make([]any, len(found.Values))
+	list := make([]ref.Val, len(found.Values))
 	cost := int64(1)
 	for i, v := range found.Values {
-		var err error
-		if list[i], err = v.Decode(); err != nil {
+		value, err := v.Decode()
+		if err != nil {
 			return nil, 0, err
 		}
+		list[i] = types.DefaultTypeAdapter.NativeToValue(value)
 		cost += 1 + int64(len(v.Namespace)+len(v.Name)+len(v.JSON))/valueCostFactor
 	}
-	return celcommon.SchemalessTypedToVal(list), cost, nil
+	return types.NewRefValList(types.DefaultTypeAdapter, list), cost, nil
 }
 
 // own returns what identifies the object of the request among the objects of a lookup. Of a pod template it is the workload.

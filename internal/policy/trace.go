@@ -25,17 +25,14 @@ type Trace struct {
 	Lookup     func(LookedUp)
 }
 
-// LookedUp is what one lookup has found.
+// LookedUp is one search of a lookup. Keys and values can be those of Secrets: see lookups.Definition.
 type LookedUp struct {
-	Policy string
-	// Lookup is its index in the policy.
-	Lookup int
-	Keys   []string
-	Found  []lookups.Value
-	// Template is the path of the evaluated pod template, empty for the object itself.
-	Template string
-	// Err is the reason why there is no result.
-	Err error
+	Policy, Lookup string
+	Definition     lookups.Definition
+	Query          lookups.Query
+	Found          []lookups.Value
+	Template       string // the path of the evaluated pod template, empty for the object itself
+	Err            error
 }
 
 // Evaluated is one evaluation of one expression.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/ostiary/ostiary/internal/advice"
+	"github.com/ostiary/ostiary/internal/celsyntax"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -36,7 +37,7 @@ func (s *stage) countVerdicts(t *target, r *request, o *outcome) {
 	for i := range o.evaluated {
 		e := &o.evaluated[i]
 		read := s.read.at(e.Field)
-		if read == nil || !read.validation {
+		if read == nil || !read.validation || read.reads(celsyntax.LookupsVarName) {
 			continue
 		}
 		v := s.verdicts[e.Field]

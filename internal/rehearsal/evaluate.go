@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/celsyntax"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/violationtext"
 )
@@ -84,6 +85,9 @@ func (s *stage) omissions() (out []string) {
 	}
 	if s.evaluations > 0 && !s.decided && s.stopped == "" && len(s.schemas) == 0 && len(s.findings.errors) == 0 {
 		out = append(out, "match conditions or bindings exclude every request that was tried")
+	}
+	if len(s.policy.Spec.Lookups) > 0 {
+		out = append(out, "requests whose lookups find an object: every list is empty here")
 	}
 	return out
 }
@@ -311,6 +315,9 @@ func (s *stage) report(t *target, r *request, o *outcome) {
 
 // counts reports whether an error says something about requests in a cluster.
 func (s *stage) counts(e *reading, r *request, text string) bool {
+	if e.reads(celsyntax.LookupsVarName) { // the stored objects are not known
+		return false
+	}
 	if e == nil || s.policy.Spec.ParamKind != nil && e.reads("params") && hasParamRef(&s.policy.Spec) {
 		return false
 	}

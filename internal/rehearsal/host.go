@@ -13,11 +13,12 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/ostiary/ostiary/internal/lookups"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // world has what evaluations read besides the request: every namespace is the one that the
-// policy selects, the authorizer has one answer, and every param exists and is empty.
+// policy selects, the authorizer has one answer, every param exists and is empty, and lookups find nothing.
 type world struct {
 	namespace *corev1.Namespace
 	answer    authorizer.Decision
@@ -26,7 +27,7 @@ type world struct {
 
 func (w *world) environment(c Cluster) policy.Environment {
 	return policy.Environment{
-		Namespaces: w, Params: w, Listed: w, Authorizer: w,
+		Namespaces: w, Params: w, Listed: w, Authorizer: w, Lookups: w,
 		Matcher:        matching.NewMatcher(w, nil), // the client is for namespaces that are not found
 		TypeConverters: c.TypeConverters,
 		Objects:        c.Objects,
@@ -60,6 +61,11 @@ func (w *world) Params(_ context.Context, kind *admissionregistrationv1.ParamKin
 	u.SetName("probe")
 	u.SetNamespace(metav1.NamespaceDefault)
 	return []runtime.Object{u}, nil
+}
+
+// Lookup implements policy.Lookups. No other object is known.
+func (w *world) Lookup(context.Context, *lookups.Program, lookups.Query) (lookups.Result, error) {
+	return lookups.Result{}, nil
 }
 
 // Authorize implements authorizer.UnconditionalAuthorizer.

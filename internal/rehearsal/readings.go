@@ -42,6 +42,9 @@ func newReadings(c *policy.Compiler, spec *v1alpha1.WebhookPolicySpec) *readings
 		r.add(c, &reading{field: at.Child("variables").Index(i).Child("expression").String(), text: v.Expression,
 			variable: v.Name})
 	}
+	for i, l := range spec.Lookups {
+		r.add(c, &reading{field: at.Child("lookups").Index(i).Child("requestKeys").String(), text: l.RequestKeys})
+	}
 	for i, m := range spec.MatchConditions {
 		r.add(c, &reading{field: at.Child("matchConditions").Index(i).Child("expression").String(), text: m.Expression})
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/advice"
+	"github.com/ostiary/ostiary/internal/celsyntax"
 )
 
 // Kind is a kind with its schema.
@@ -53,6 +54,8 @@ func New() (*Checker, error) {
 				cel.Variable(celplugin.OldObjectVarName, cel.ObjectType(objectType)),
 				cel.Variable(celplugin.ParamsVarName, cel.ObjectType(paramsType)),
 				cel.Variable(celplugin.VariableVarName, cel.ObjectType(variablesType)),
+				cel.Variable(celsyntax.LookupsVarName, cel.ObjectType(lookupsType)),
+				cel.Variable(celsyntax.StoredVarName, cel.ObjectType(storedType)),
 				cel.Variable(celplugin.RequestVarName, request.CelType()),
 				cel.Variable(celplugin.NamespaceVarName, namespace.CelType()),
 				cel.Variable(celplugin.AuthorizerVarName, library.AuthorizerType),
@@ -74,28 +77,72 @@ func New() (*Checker, error) {
 }
 
 // Check checks the expressions of a policy for each of the kinds that it matches, and
-// merges what it finds. A kind without a schema is not checked. Params is the kind of
-// the policy's params. When ctx ends, what has been found until then is returned. The
-// policy must compile.
-func (c *Checker) Check(ctx context.Context, p *v1alpha1.WebhookPolicy, kinds []Kind, params Kind) []advice.Warning {
+// merges what it finds. A kind without a schema is not checked. When ctx ends, what has
+// been found until then is returned. The policy must compile.
+func (c *Checker) Check(ctx context.Context, p *v1alpha1.WebhookPolicy, kinds []Kind, others Others) []advice.Warning {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer func() { *c.types = resolver{} }() // do not keep the documents
 	expressions := expressionsOf(&p.Spec)
 	found := newFindings(kinds, discriminates(expressions))
+	stored := c.checkStored(ctx, &p.Spec, others.Stored, found)
 	for _, kind := range kinds {
 		if kind.known() {
-			c.checkKind(ctx, &p.Spec, expressions, kind, params, found)
+			c.checkKind(ctx, &p.Spec, expressions, kind, others.Params, stored, found)
 		}
 	}
-	return found.warnings(expressions)
+	return found.warnings(append(storedExpressionsOf(&p.Spec), expressions...))
 }
 
-func (c *Checker) checkKind(ctx context.Context, spec *v1alpha1.WebhookPolicySpec, expressions []expression, kind, params Kind, found *findings) {
+// Others are the kinds of objects that expressions read besides the object of a request.
+type Others struct {
+	Params Kind
+	// Stored has the kind of each lookup. The zero value means that it is not known.
+	Stored []Kind
+}
+
+// checkStored checks the expressions of lookups over stored objects, and returns the types of the lists and of their values.
+func (c *Checker) checkStored(ctx context.Context, spec *v1alpha1.WebhookPolicySpec, kinds []Kind, found *findings) storedTypes {
+	out := storedTypes{roots: map[string]node{}, lists: map[string]*cel.Type{}}
+	for i := range spec.Lookups {
+		l, kind := &spec.Lookups[i], Kind{}
+		if i < len(kinds) {
+			kind = kinds[i]
+		}
+		name := fmt.Sprintf("%s%d", storedType, i)
+		found.stored[name] = kind
+		out.roots[name] = root(kind.Document, kind.GroupVersionKind, name)
+		element := cel.MapType(cel.StringType, cel.StringType)
+		for _, e := range storedExpressionsOfLookup(l, i) {
+			result := cel.DynType
+			if *c.types = (resolver{stored: out, current: out.roots[name]}); kind.known() && ctx.Err() == nil {
+				result = c.checkExpression(&e, kind, Kind{}, found)
+			}
+			if e.isValue {
+				element = result
+			}
+		}
+		if element.TypeName() == storedType { // the whole object, whose type is another one in each lookup
+			element = cel.DynType
+		}
+		out.lists[l.Name] = cel.ListType(element)
+	}
+	return out
+}
+
+func (c *Checker) checkKind(
+	ctx context.Context,
+	spec *v1alpha1.WebhookPolicySpec,
+	expressions []expression,
+	kind, params Kind,
+	stored storedTypes,
+	found *findings,
+) {
 	*c.types = resolver{
 		object:    root(kind.Document, kind.GroupVersionKind, objectType),
 		params:    root(params.Document, params.GroupVersionKind, paramsType),
 		variables: make(map[string]*cel.Type, len(spec.Variables)),
+		stored:    stored,
 	}
 	for i := range expressions {
 		if ctx.Err() != nil {

@@ -2,7 +2,9 @@ package typecheck
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -54,15 +56,27 @@ func check(t *testing.T, spec string, params string, names ...string) []string {
 	for _, name := range names {
 		matched = append(matched, all[name])
 	}
+	var stored []Kind
+	for i := range p.Spec.Lookups { // by the singular of the resource
+		for name, kind := range all {
+			if strings.ToLower(name)+"s" == p.Spec.Lookups[i].Resource.Resource {
+				stored = append(stored, kind)
+			}
+		}
+	}
 	var out []string
-	for _, w := range c.Check(context.Background(), p, matched, all[params]) {
+	for _, w := range c.Check(context.Background(), p, matched, Others{Params: all[params], Stored: stored}) {
 		out = append(out, w.Field+": "+w.Text)
 	}
 	return out
 }
 
 func TestCheck(t *testing.T) {
-	const v0 = "spec.validations[0].expression: "
+	const v0, l0 = "spec.validations[0].expression: ", "spec.lookups[0]."
+	lookup := func(resource, storedKeys, requestKeys, value string) string {
+		return fmt.Sprintf("lookups: [{name: l, resource: {version: v1, resource: %s}, storedKeys: %q, requestKeys: %q, value: %q}]\n",
+			resource, storedKeys, requestKeys, value)
+	}
 	validation := func(e string) string { return "validations:\n- expression: >-\n    " + e + "\n" }
 	tests := map[string]struct {
 		spec   string
@@ -108,6 +122,37 @@ func TestCheck(t *testing.T) {
 			spec:  validation("oldObject.metadata.namex == 'a'"),
 			kinds: []string{"Pod"},
 			want:  []string{v0 + "Pod has no field metadata.namex, did you mean name?"},
+		},
+		"misspelt in a stored object": {
+			spec:  lookup("pods", "[stored.spec.nodeNam]", "[object.spec.type]", "") + validation("true"),
+			kinds: []string{"Service"},
+			want:  []string{l0 + "storedKeys: Pod has no field spec.nodeNam, did you mean nodeName?"},
+		},
+		"misspelt in the value and the keys of a request": {
+			spec:  lookup("pods", "[stored.spec.nodeName]", "[object.spec.typ]", "stored.spec.containers[0].imag") + validation("true"),
+			kinds: []string{"Service"},
+			want: []string{
+				l0 + "value: Pod has no field spec.containers[*].imag, did you mean image?",
+				l0 + "requestKeys: Service has no field spec.typ, did you mean type?",
+			},
+		},
+		"keys of a stored object that are no strings": {
+			spec:  lookup("pods", "stored.spec.containers[0].ports.map(p, p.containerPort)", "[]", "") + validation("true"),
+			kinds: []string{"Service"},
+			want:  []string{l0 + "storedKeys: for Pod: the keys of an object returns list(string) or list(dyn), and this returns list(int)"},
+		},
+		"the list of a lookup": {
+			spec: lookup("pods", "[]", "[]", "stored.spec.containers") +
+				validation("lookups.l.all(c, c[0].imag == '') && lookups.l[0][0].image != ''"),
+			kinds: []string{"Service"},
+			want:  []string{v0 + "Pod has no field spec.containers[*].imag, did you mean image?"},
+		},
+		"the list of names": {
+			spec: lookup("pods", "[]", "[]", "") + validation("lookups.l[0].name == 1"), kinds: []string{"Service"},
+			want: []string{v0 + "for Service: the operator == does not take (string, int) at column 19"},
+		},
+		"stored objects of an unknown kind": {
+			spec: lookup("rovers", "[stored.x.y]", "[]", "stored.z") + validation("lookups.l[0].a == 1"), kinds: []string{"Service"},
 		},
 		"nothing similar": {
 			spec:  validation("object.spec.rocket == true"),

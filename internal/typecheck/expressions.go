@@ -19,6 +19,7 @@ type expression struct {
 	what     string      // in messages
 	results  []*cel.Type // nil: any
 	patches  bool        // it returns operations of a JSON patch
+	isValue  bool        // of a stored object
 }
 
 // expressionsOf returns the expressions of a policy. Variables come first, in the order
@@ -29,6 +30,12 @@ func expressionsOf(spec *v1alpha1.WebhookPolicySpec) []expression {
 	var out []expression
 	for i, v := range spec.Variables {
 		out = append(out, expression{field: at.Child("variables").Index(i).Child("expression").String(), text: v.Expression, variable: v.Name})
+	}
+	for i, l := range spec.Lookups {
+		out = append(out, expression{
+			field: at.Child("lookups").Index(i).Child("requestKeys").String(), text: l.RequestKeys,
+			what: "the keys of a request", results: listsOfKeys(),
+		})
 	}
 	for i, c := range spec.MatchConditions {
 		out = append(out, expression{field: at.Child("matchConditions").Index(i).Child("expression").String(), text: c.Expression, what: "a match condition", results: isBool})
@@ -47,6 +54,29 @@ func expressionsOf(spec *v1alpha1.WebhookPolicySpec) []expression {
 		out = append(out, mutationOf(&spec.Mutations[i], at.Child("mutations").Index(i))...)
 	}
 	return out
+}
+
+// storedExpressionsOf returns the expressions over stored objects.
+func storedExpressionsOf(spec *v1alpha1.WebhookPolicySpec) (out []expression) {
+	for i := range spec.Lookups {
+		out = append(out, storedExpressionsOfLookup(&spec.Lookups[i], i)...)
+	}
+	return out
+}
+
+func storedExpressionsOfLookup(l *v1alpha1.Lookup, index int) []expression {
+	at := field.NewPath("spec", "lookups").Index(index)
+	out := []expression{{
+		field: at.Child("storedKeys").String(), text: l.StoredKeys, what: "the keys of an object", results: listsOfKeys(),
+	}}
+	if l.Value != "" {
+		out = append(out, expression{field: at.Child("value").String(), text: l.Value, isValue: true})
+	}
+	return out
+}
+
+func listsOfKeys() []*cel.Type {
+	return []*cel.Type{cel.ListType(cel.StringType), cel.ListType(cel.DynType)}
 }
 
 func mutationOf(m *admissionregistrationv1.Mutation, at *field.Path) []expression {

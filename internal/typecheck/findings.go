@@ -12,6 +12,7 @@ import (
 // findings are the problems of one policy. The same problem for several kinds is one.
 type findings struct {
 	kinds         []Kind
+	stored        map[string]Kind // by the types of their objects
 	discriminates bool
 	all           []finding
 }
@@ -25,7 +26,7 @@ type finding struct {
 }
 
 func newFindings(kinds []Kind, discriminates bool) *findings {
-	return &findings{kinds: kinds, discriminates: discriminates}
+	return &findings{kinds: kinds, stored: map[string]Kind{}, discriminates: discriminates}
 }
 
 // add adds a problem for a kind.
@@ -50,6 +51,8 @@ func (f *findings) merge(found finding) {
 func (f *findings) addMissing(e *expression, kind, params Kind, m missing) {
 	if strings.HasPrefix(m.object.name, paramsType) {
 		kind = params
+	} else if of, _, _ := strings.Cut(m.object.name, "."); f.stored[of].known() {
+		kind = f.stored[of]
 	} else if f.discriminates && f.otherHas(kind, m) {
 		return
 	}

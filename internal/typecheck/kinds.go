@@ -39,6 +39,20 @@ func KindsOf(p *v1alpha1.WebhookPolicy, served apiresources.Lists) (out []apires
 	return out, complete
 }
 
+// StoredKindsOf returns the kind of each lookup of a policy; the zero value for a resource that is not served.
+func StoredKindsOf(p *v1alpha1.WebhookPolicy, served apiresources.Lists) []apiresources.Kind {
+	out := make([]apiresources.Kind, len(p.Spec.Lookups))
+	for i, l := range p.Spec.Lookups {
+		rule := admissionregistrationv1.Rule{
+			APIGroups: []string{l.Resource.Group}, APIVersions: []string{l.Resource.Version}, Resources: []string{l.Resource.Resource},
+		}
+		if found := apiresources.KindsIn(served, rule, 1); len(found) > 0 {
+			out[i] = found[0]
+		}
+	}
+	return out
+}
+
 // named are the entries of a rule that name a resource or a subresource.
 func named(entries []string) []string {
 	var out []string

@@ -16,6 +16,8 @@ const (
 	objectType    = mutation.ObjectTypeName
 	paramsType    = "Params"
 	variablesType = "kubernetes.variables"
+	lookupsType   = "ostiary.lookups"
+	storedType    = "Stored" // with the index of a lookup in fields
 )
 
 // resolver finds the types of one check by their names. The environment of all checks
@@ -23,9 +25,22 @@ const (
 type resolver struct {
 	object, params node
 	variables      map[string]*cel.Type
+	stored         storedTypes
+	current        node // of the lookup whose expressions are checked
 
 	missing []missing // fields, in the order in which the checker asked for them
 	unknown []missing // fields in the names of types
+}
+
+// storedTypes are the types of the lookups of a policy.
+type storedTypes struct {
+	roots map[string]node      // of stored objects, by the names of their types
+	lists map[string]*cel.Type // by the names of lookups
+}
+
+func (s storedTypes) list(name string) (*cel.Type, bool) {
+	t, ok := s.lists[name]
+	return t, ok
 }
 
 // missing is a field that an object does not have.
@@ -39,12 +54,20 @@ func (r *resolver) Resolve(name string) (common.ResolvedType, bool) {
 	if name == variablesType {
 		return structType{name: name, lookup: r.variable}, true
 	}
+	if name == lookupsType {
+		return structType{name: name, lookup: r.stored.list}, true
+	}
 	first, rest, _ := strings.Cut(name, ".")
 	switch first {
 	case objectType:
 		return r.find(r.object, name, rest), true
 	case paramsType:
 		return r.find(r.params, name, rest), true
+	case storedType:
+		return r.find(r.current, name, rest), true
+	}
+	if of, ok := r.stored.roots[first]; ok {
+		return r.find(of, name, rest), true
 	}
 	if name == mutation.JSONPatchTypeName {
 		return structType{name: name, lookup: patchField}, true

@@ -32,7 +32,7 @@ const maxShown = 60
 // Versions returns the expressions of a policy whose result depends on the version of
 // Kubernetes. The engine is that of the cluster. The policy must compile.
 func (c *Checker) Versions(p *v1alpha1.WebhookPolicy, engine policy.Engine) []advice.Warning {
-	expressions := expressionsOf(&p.Spec)
+	expressions := append(storedExpressionsOf(&p.Spec), expressionsOf(&p.Spec)...)
 	if !slices.ContainsFunc(expressions, func(e expression) bool { return dependent.MatchString(e.text) }) {
 		return nil
 	}
@@ -62,7 +62,8 @@ func (c *Checker) Versions(p *v1alpha1.WebhookPolicy, engine policy.Engine) []ad
 
 // DependsOnEngine reports whether Versions may return other warnings for another engine.
 func DependsOnEngine(p *v1alpha1.WebhookPolicy) bool {
-	return slices.ContainsFunc(expressionsOf(&p.Spec), func(e expression) bool { return engineDependent.MatchString(e.text) })
+	expressions := append(storedExpressionsOf(&p.Spec), expressionsOf(&p.Spec)...)
+	return slices.ContainsFunc(expressions, func(e expression) bool { return engineDependent.MatchString(e.text) })
 }
 
 // versionsOf returns what depends on the version in one expression, each once.

@@ -23,6 +23,7 @@ func excludedByBackend(spec *v1alpha1.WebhookPolicySpec) []exclusion {
 		{"bindings", ": only the backend decides; select its requests in matchConstraints", len(spec.Bindings) > 0},
 		{"paramKind", ": a backend gets no params", spec.ParamKind != nil},
 		{"variables", ": the API server evaluates the matchConditions of a backend, without variables", len(spec.Variables) > 0},
+		{"lookups", ": the API server evaluates the matchConditions of a backend, without lookups", len(spec.Lookups) > 0},
 		{"podTemplates", ": a backend gets whole objects; name the workloads in matchConstraints", spec.PodTemplates != nil},
 		{"plugin", oneOr, spec.Plugin != nil},
 		{"exceptions", ": only the backend decides; select its requests in matchConstraints", spec.Exceptions != nil},
@@ -36,6 +37,7 @@ func excludedByPlugin(spec *v1alpha1.WebhookPolicySpec) []exclusion {
 		{"validations", oneOr, len(spec.Validations) > 0},
 		{"auditAnnotations", oneOr, len(spec.AuditAnnotations) > 0},
 		{"paramKind", ": a plugin gets no params", spec.ParamKind != nil},
+		{"lookups", ": a plugin reads no lookups", len(spec.Lookups) > 0},
 	}
 }
 

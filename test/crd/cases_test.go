@@ -67,6 +67,7 @@ func long(n int) string { return strings.Repeat("a", n) }
 func testAccepted(t *testing.T, policies dynamic.ResourceInterface) {
 	cases := acceptedBackends()
 	maps.Copy(cases, acceptedPolicies())
+	maps.Copy(cases, acceptedLookups())
 	for name, fields := range cases {
 		t.Run(name, func(t *testing.T) {
 			if _, err := dryRun(t, policies, policyWith(t, fields)); err != nil {
@@ -160,7 +161,7 @@ func refusedCases() map[string]refusedCase {
 	out := map[string]refusedCase{}
 	for _, cases := range []map[string]refusedCase{
 		refusedPolicies(), refusedParams(), refusedMutations(), refusedAuditAnnotations(), refusedMatchResources(),
-		refusedBackends(), refusedPlugins(),
+		refusedBackends(), refusedPlugins(), refusedLookups(),
 	} {
 		maps.Copy(out, cases)
 	}
@@ -182,6 +183,8 @@ func onlyDefined() map[string][]string {
 		},
 		"the rule is as old as the field, so no stored policy breaks it": {
 			"Deny and Warn", "exceptions of no time", "exceptions of a century",
+			"a lookup in the cluster that blocks requests", "a lookup named with a dash", "a lookup named with a reserved word",
+			"a lookup of a subresource", "a lookup twice", "a lookup of an unknown scope", "a lookup with an unknown match",
 			"a CA from a Secret without a key", "a CA from a key with a slash", "a CA from both",
 			"a CA from neither", "a backend for v2", "a backend of an unknown type", "a backend with side effects",
 			"a backend without a type", "a backend without versions", "a bundle that is not PEM",

@@ -59,7 +59,7 @@ func testMonitoring(t *testing.T, w *world) {
 func (w *world) loadPolicies(t *testing.T) {
 	policies := []*v1alpha1.WebhookPolicy{
 		denying("denies"), denying("fails"), denying("warns"), denying("allows"), denying("contested"), denying("mutates"),
-		denying("unreachable-closed"), denying("unreachable-open"),
+		denying("unreachable-closed"), denying("unreachable-open"), denying("looks-up"),
 	}
 	by := map[string]*v1alpha1.WebhookPolicySpec{}
 	for _, p := range policies {
@@ -71,6 +71,10 @@ func (w *world) loadPolicies(t *testing.T) {
 	by["warns"].Bindings = []v1alpha1.Binding{
 		{Name: "all", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}},
 	}
+	by["looks-up"].Lookups = []v1alpha1.Lookup{{ // without the permission to read them
+		Name: "limits", Resource: v1alpha1.LookupResource{Version: "v1", Resource: "limitranges"},
+		StoredKeys: "[stored.metadata.name]", RequestKeys: "[object.metadata.name]",
+	}}
 	by["mutates"].Validations = nil
 	by["mutates"].Mutations = []admissionregistrationv1.Mutation{{
 		PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,

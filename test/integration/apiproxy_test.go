@@ -94,9 +94,9 @@ func (c *cluster) gate(t *testing.T) *gate {
 
 // behind gives the shared manager started anew, with all it asks the API server
 // going through the gate. The next test gets another.
-func (c *cluster) behind(t *testing.T, g *gate) *process {
+func (c *cluster) behind(t *testing.T, g *gate, flags ...string) *process {
 	t.Helper()
-	m := c.restarted(t, "--kubeconfig="+g.kubeconfig)
+	m := c.restarted(t, append(flags, "--kubeconfig="+g.kubeconfig)...)
 	m.awaitReady(t)
 	c.awaitLeader(t)
 	return m

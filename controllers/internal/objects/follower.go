@@ -59,7 +59,8 @@ type Follower struct {
 	PageSize int64
 	// Again ends the current watch, so that Target.IsIncomplete is called; it may be nil.
 	Again <-chan struct{}
-	// Report is called after each list and watch with its error, nil if it succeeded. It may be nil.
+	// Report is called with the error of each list and watch, and with nil after a list and when a watch
+	// has begun. It may be nil.
 	Report func(error)
 	// Dates makes AsOf known, with one request before each watch.
 	Dates bool
@@ -79,9 +80,7 @@ func (f *Follower) Run(ctx context.Context) {
 	reported := ""
 	for ctx.Err() == nil {
 		err := f.step(ctx)
-		if f.Report != nil && ctx.Err() == nil {
-			f.Report(err)
-		}
+		f.report(ctx, err)
 		if err == nil {
 			reported = ""
 			continue
@@ -94,6 +93,12 @@ func (f *Follower) Run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-time.After(wait.Jitter(retryInterval, 1)):
 		}
+	}
+}
+
+func (f *Follower) report(ctx context.Context, err error) {
+	if f.Report != nil && ctx.Err() == nil {
+		f.Report(err)
 	}
 }
 
@@ -184,6 +189,7 @@ func (f *Follower) watch(ctx context.Context) error {
 	}
 	defer func() { _ = events.Close() }()
 	f.Target.Contacted()
+	f.report(ctx, nil)
 	for n := 0; ; n++ {
 		kind, raw, err := events.Next()
 		switch {

@@ -84,6 +84,20 @@ func event(kind, name, version string) string {
 	return fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":%q,"resourceVersion":%q}}}`+"\n", kind, name, version)
 }
 
+// followerOf returns a follower of an API server that gives some answers.
+func followerOf(t *testing.T, answers []string, target Target) (*Follower, *script) {
+	t.Helper()
+	s := &script{answers: answers}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	things := schema.GroupVersionResource{Version: "v1", Resource: "things"}
+	return &Follower{From: Collection{Client: client.CoreV1().RESTClient(), Resource: things}, Target: target, Log: logr.Discard()}, s
+}
+
 const expired = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`
 
 func TestFollower(t *testing.T) {
@@ -148,17 +162,8 @@ func TestFollower(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &script{answers: tc.answers}
-			server := httptest.NewServer(s)
-			t.Cleanup(server.Close)
-			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
-			if err != nil {
-				t.Fatal(err)
-			}
 			j := &journal{incomplete: tc.incomplete, bad: "bad"}
-			things := schema.GroupVersionResource{Version: "v1", Resource: "things"}
-			from := Collection{Client: client.CoreV1().RESTClient(), Resource: things}
-			f := &Follower{From: from, Target: j, Log: logr.Discard()}
+			f, s := followerOf(t, tc.answers, j)
 			for range tc.steps {
 				_ = f.step(t.Context()) // what follows an error is compared
 			}
@@ -167,6 +172,69 @@ func TestFollower(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, j.got); diff != "" {
 				t.Errorf("calls (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The data is as old as the last question for the latest version whose answer the target has reached, whatever a watch
+// delivers later.
+func TestAsOf(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answers   []string
+		steps     int
+		wantAsked []string
+		wantYoung bool // the data is confirmed after the first list
+	}{
+		"a list": {answers: []string{list("5", "")}, steps: 1, wantAsked: []string{"list"}},
+		"nothing has changed": {
+			answers:   []string{list("5", ""), list("5", ""), ""},
+			steps:     2,
+			wantAsked: []string{"list", "list", "watch 5"},
+			wantYoung: true,
+		},
+		"an earlier change arrives": {
+			answers:   []string{list("5", ""), list("9", ""), event("ADDED", "a", "8")},
+			steps:     2,
+			wantAsked: []string{"list", "list", "watch 5"},
+		},
+		"the change arrives": {
+			answers:   []string{list("5", ""), list("9", ""), event("ADDED", "a", "9")},
+			steps:     2,
+			wantAsked: []string{"list", "list", "watch 5"},
+			wantYoung: true,
+		},
+		"a bookmark arrives": {
+			answers:   []string{list("5", ""), list("9", ""), event("BOOKMARK", "", "12")},
+			steps:     2,
+			wantAsked: []string{"list", "list", "watch 5"},
+			wantYoung: true,
+		},
+		"it arrives in a later watch": {
+			answers:   []string{list("5", ""), list("9", ""), event("ADDED", "a", "8"), event("ADDED", "b", "9")},
+			steps:     3,
+			wantAsked: []string{"list", "list", "watch 5", "watch 8"},
+			wantYoung: true,
+		},
+		"the API server does not give a version": {
+			answers:   []string{list("5", ""), expired},
+			steps:     2,
+			wantAsked: []string{"list", "list"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, s := followerOf(t, tc.answers, &journal{})
+			f.Dates = true
+			_ = f.step(t.Context())
+			first := f.AsOf()
+			for range tc.steps - 1 {
+				_ = f.step(t.Context())
+			}
+			if first.IsZero() || f.AsOf().After(first) != tc.wantYoung {
+				t.Errorf("as of %s after the list, then %s; want it later: %t", first, f.AsOf(), tc.wantYoung)
+			}
+			if diff := cmp.Diff(tc.wantAsked, s.asked); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
 			}
 		})
 	}

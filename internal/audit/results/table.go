@@ -60,7 +60,7 @@ func SubjectOf(p *v1alpha1.WebhookPolicy) Subject {
 	return Subject{UID: p.UID, Generation: p.Generation}
 }
 
-// Version differs between two versions of a policy, its params or its exceptions. It keeps the policy, so
+// Version differs between two versions of a policy, its params, its exceptions or what it looks up. It keeps the policy, so
 // that no later one has the same address.
 type Version struct {
 	Subject  Subject
@@ -68,6 +68,8 @@ type Version struct {
 	Params   uint64
 	// Exceptions differs if others have an effect.
 	Exceptions uint64
+	// Lookups differs if lookups can find other objects.
+	Lookups uint64
 }
 
 // Problem is why a generation of a policy is not evaluated, or not everywhere.

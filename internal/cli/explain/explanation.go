@@ -207,7 +207,7 @@ func (e *PolicyExplanation) add(engine *offline.Engine, r *Recorder, p *v1alpha1
 	}
 	for _, l := range r.lookedUp {
 		if l.Policy == e.Policy {
-			e.Lookups = append(e.Lookups, lookupResult(p, l))
+			e.Lookups = append(e.Lookups, lookupResult(l))
 		}
 	}
 	for _, v := range r.evaluated {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/sensitive"
@@ -31,14 +33,14 @@ type LookupResult struct {
 	total  int  // keys
 }
 
-func lookupResult(p *v1alpha1.WebhookPolicy, l policy.LookedUp) LookupResult {
-	of := &p.Spec.Lookups[l.Lookup]
+func lookupResult(l policy.LookedUp) LookupResult {
+	resource, keys := l.Definition.GroupVersionResource().GroupResource(), l.Query.Keys
 	out := LookupResult{
-		Lookup: of.Name, Resource: of.Resource.GroupResource().String(), Template: l.Template,
-		Count: len(l.Found), hidden: isSensitive(of), total: len(l.Keys),
+		Lookup: l.Lookup, Resource: resource.String(), Template: l.Template,
+		Count: len(l.Found), hidden: isSensitive(resource), total: len(keys),
 	}
 	if !out.hidden {
-		for _, key := range l.Keys[:min(len(l.Keys), maxFound)] {
+		for _, key := range keys[:min(len(keys), maxFound)] {
 			out.Keys = append(out.Keys, truncate.String(key, maxValue))
 		}
 	}
@@ -51,9 +53,9 @@ func lookupResult(p *v1alpha1.WebhookPolicy, l policy.LookedUp) LookupResult {
 	return out
 }
 
-// isSensitive reports whether the objects of a lookup hold credentials.
-func isSensitive(l *v1alpha1.Lookup) bool {
-	return sensitive.Resources{}.Contains(l.Resource.GroupResource(), "")
+// isSensitive reports whether objects hold credentials.
+func isSensitive(resource schema.GroupResource) bool {
+	return sensitive.Resources{}.Contains(resource, "")
 }
 
 // hidesKeys reports whether a field has keys of objects that hold credentials.
@@ -62,7 +64,7 @@ func hidesKeys(spec *v1alpha1.WebhookPolicySpec, field string) bool {
 	if _, err := fmt.Sscanf(field, "spec.lookups[%d]", &i); err != nil || i < 0 || i >= len(spec.Lookups) {
 		return false
 	}
-	return isSensitive(&spec.Lookups[i])
+	return isSensitive(spec.Lookups[i].Resource.GroupResource())
 }
 
 // String describes the result on one line.

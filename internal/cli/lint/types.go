@@ -71,15 +71,22 @@ func (t *types) check(ctx context.Context, p *v1alpha1.WebhookPolicy, served api
 			return nil, err
 		}
 	}
-	var params typecheck.Kind
+	var others typecheck.Others
+	for _, k := range typecheck.StoredKindsOf(p, served) {
+		kind, err := t.kind(k)
+		if err != nil {
+			return nil, err
+		}
+		others.Stored = append(others.Stored, kind)
+	}
 	if kind := p.Spec.ParamKind; kind != nil {
 		gvk := apischema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
 		var err error
-		if params, err = t.kind(apiresources.Kind{GroupVersionKind: gvk, Served: gvk.GroupVersion()}); err != nil {
+		if others.Params, err = t.kind(apiresources.Kind{GroupVersionKind: gvk, Served: gvk.GroupVersion()}); err != nil {
 			return nil, err
 		}
 	}
-	return append(t.checker.Versions(p, t.engine), t.checker.Check(ctx, p, kinds, params)...), nil
+	return append(t.checker.Versions(p, t.engine), t.checker.Check(ctx, p, kinds, others)...), nil
 }
 
 // kind adds the schema of a kind, if it is known.

@@ -113,8 +113,8 @@ func (c *Coverage) trace(policies []offline.Policy) (trace policy.Trace, finish 
 	called := map[string]bool{}
 	affected := map[string]bool{}
 	trace.Lookup = func(l policy.LookedUp) {
-		field := fmt.Sprintf("%s spec.lookups[%d]", l.Policy, l.Lookup)
-		found[field] = append(found[field], policy.Evaluated{Value: types.Bool(len(l.Found) > 0), Err: l.Err})
+		key := l.Policy + " lookups." + l.Lookup
+		found[key] = append(found[key], policy.Evaluated{Value: types.Bool(len(l.Found) > 0), Err: l.Err})
 	}
 	trace.Expression = func(e policy.Evaluated) {
 		if e.Stored {
@@ -146,7 +146,7 @@ func (c *Coverage) addCase(p *v1alpha1.WebhookPolicy, found map[string][]policy.
 		if l.Policy != p.Name || l.Field == "spec.backend" {
 			continue
 		}
-		results := found[l.Policy+" "+l.Field]
+		results := found[l.Policy+" "+l.traced(p)]
 		switch {
 		case l.Field == "spec.plugin":
 			l.count(called[p.Name] && affected[p.Name], called[p.Name] && !affected[p.Name])
@@ -168,6 +168,16 @@ func (c *Coverage) addCase(p *v1alpha1.WebhookPolicy, found map[string][]policy.
 			}
 		}
 	}
+}
+
+// traced returns the field by which a trace names the line.
+func (l *Line) traced(p *v1alpha1.WebhookPolicy) string {
+	for i := range p.Spec.Lookups {
+		if l.Field == fmt.Sprintf("spec.lookups[%d]", i) {
+			return "lookups." + p.Spec.Lookups[i].Name
+		}
+	}
+	return l.Field
 }
 
 func (l *Line) count(yes, no bool) {

@@ -60,6 +60,9 @@ func isExpressible(c *conversion.Conversion, s *v1alpha1.WebhookPolicySpec) bool
 	if s.Backend != nil {
 		c.LeaveOut("spec.backend", "native policies call no webhooks", "write a webhook configuration")
 	}
+	if len(s.Lookups) > 0 {
+		c.LeaveOut("spec.lookups", "native policies cannot read other objects", "keep the WebhookPolicy")
+	}
 	for i, m := range s.MatchConditions {
 		if celtext.Reads(m.Expression, "variables") {
 			c.LeaveOut(

@@ -115,6 +115,7 @@ func TestNotDelegated(t *testing.T) {
 		"invalid CEL":                `request.`,
 		"params":                     `params.data.x == "a"`,
 		"variables":                  `variables.x == "a"`,
+		"lookups":                    `lookups.x == "a"`,
 		"namespaceObject":            `namespaceObject.metadata.name == "a"`,
 		"two values of unknown type": `object.spec == oldObject.spec`,
 		"arithmetic":                 `object.spec.replicas + 1 > 2`,
