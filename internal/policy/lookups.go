@@ -165,6 +165,9 @@ func listOf(found lookups.Result) (ref.Val, int64, error) {
 // own returns what identifies the object of the request among the objects of a lookup. Of a pod template it is the workload.
 func (on *subject) own(d lookups.Definition) lookups.Own {
 	raw := on.raw
+	if isAnotherObject(raw.SubResource) {
+		return lookups.Own{}
+	}
 	out := lookups.Own{
 		IsStored:  raw.Resource.Group == d.Group && raw.Resource.Resource == d.Resource,
 		Namespace: raw.Namespace, Name: raw.Name,

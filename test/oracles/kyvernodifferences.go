@@ -55,7 +55,9 @@ func kyvernoErrors() []Difference {
 			Shows: func(d *Disagreement) bool {
 				return d.Effect == AllowsMore && d.Source.Failed && (d.sourceSays(
 					"failed to evaluate preconditions", "failed to evaluate list", "failed to load context",
-				) || d.Request.Operation == admissionv1.Delete && d.sourceSays("patch", "failed to mutate", "variable substitution", "failed to evaluate policy"))
+				) || d.Request.Operation == admissionv1.Delete && d.sourceSays(
+					"patch", "failed to mutate", "variable substitution", "failed to evaluate policy",
+				))
 			},
 		},
 		{

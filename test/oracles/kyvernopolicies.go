@@ -35,7 +35,10 @@ func KyvernoCase(seed, number uint64) *Case {
 		k.kind = pick(k.Author, "Deployment", "Service", "ConfigMap", "Namespace", "Ingress", "CronJob")
 	}
 	var policy object
+	const everyNth = 8 // policy reads the API server
 	switch {
+	case number%everyNth == everyNth-1:
+		policy = k.lookupPolicy()
 	case k.kind == "Pod" && k.chance(6):
 		policy = k.celPolicy()
 	default:

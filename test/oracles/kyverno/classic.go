@@ -42,7 +42,7 @@ func newClassicEngine(in *input) *classicEngine {
 			&in.api,
 			nil, // image registries
 			imageverifycache.DisabledImageVerifyCache(),
-			factories.DefaultContextLoaderFactory(in),
+			factories.DefaultContextLoaderFactory(in, factories.WithGlobalContextStore(&globalContext{in, functions})),
 			exceptions.New(in),
 			&isCluster,
 		),

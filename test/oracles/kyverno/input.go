@@ -28,6 +28,7 @@ type input struct {
 	celExceptions []*policiesv1beta1.PolicyException
 	configMaps    []*corev1.ConfigMap
 	namespaces    []*corev1.Namespace
+	global        []*kyvernov2.GlobalContextEntry
 	api           apiServer
 }
 
@@ -54,6 +55,8 @@ func (in *input) add(kind schema.GroupVersionKind, raw []byte) error {
 		return read(raw, func(p *kyvernov1.Policy) { in.classic = append(in.classic, p) })
 	case "kyverno.io/PolicyException":
 		return read(raw, func(p *kyvernov2.PolicyException) { in.exceptions = append(in.exceptions, p) })
+	case "kyverno.io/GlobalContextEntry":
+		return read(raw, func(e *kyvernov2.GlobalContextEntry) { in.global = append(in.global, e) })
 	case "policies.kyverno.io/ValidatingPolicy":
 		return read(raw, func(p *policiesv1beta1.ValidatingPolicy) { in.validating = append(in.validating, p) })
 	case "policies.kyverno.io/NamespacedValidatingPolicy":

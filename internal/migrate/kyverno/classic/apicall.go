@@ -1,6 +1,7 @@
 package classic
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -31,6 +32,7 @@ type requestedObjects struct {
 	schema.GroupVersionResource
 	namespace string // empty is all namespaces, or none
 	name      string // empty is a list
+	only      string // the name of the only object of a list
 }
 
 // ruleLookup is a lookup whose value follows from what expressions read.
@@ -103,13 +105,19 @@ func (v *ruleConverter) read(scope *conditions.Scope, r reading) (*conditions.Sc
 	if substituted, err = v.out.requireKeys(response, substituted); err != nil {
 		return failed(err)
 	}
+	if r.objects.name != "" && r.absent == nil && response.IsLookup() { // an object that does not exist fails
+		if source, err := response.Source(); err == nil {
+			substituted = append(substituted, conditions.Failing(source))
+		}
+	}
 	return scope.With(r.name, value.WithSubstituted(substituted)).WithReads(r.name, parts), nil
 }
 
 // requireKeys makes the keys of the last lookup fail if one of some values cannot be evaluated, as a call
-// fails then. It returns those that keys cannot read.
+// fails then. It returns what can fail: the lookup, and values that keys cannot read.
 func (c *convertedRule) requireKeys(response conditions.Value, values []conditions.Value) (others []conditions.Value, err error) {
 	last := len(c.lookups) - 1
+	fails := false
 	for _, v := range values {
 		parts, err := conditions.FailingParts([]conditions.Value{v})
 		if err != nil {
@@ -124,12 +132,16 @@ func (c *convertedRule) requireKeys(response conditions.Value, values []conditio
 			continue
 		}
 		l := c.lookups[last]
+		fails = fails || len(parts) > 0
 		for _, p := range parts {
 			if !ce.AlwaysReads(l.RequestKeys, p.String()) {
 				evaluated := ce.Relate(ce.Call(ce.List(p), "size"), ">", ce.Term("0")) // true, or a failure
 				l.RequestKeys = ce.If(evaluated, ce.Term(l.RequestKeys), ce.List()).String()
 			}
 		}
+	}
+	if fails {
+		others = append(others, conditions.Failing(ce.Term("lookups."+c.lookups[last].Name)))
 	}
 	return others, nil
 }
@@ -149,12 +161,14 @@ func (l *ruleLookup) isOne() bool { return strings.Contains(l.StoredKeys, "store
 
 // parsePath parses the path of a call.
 func parsePath(path string) (requestedObjects, error) {
-	path = strings.TrimSpace(path)
-	if strings.Contains(path, "?") {
-		return requestedObjects{}, fmt.Errorf("has a query in its path, which lookups do not have")
+	path, query, _ := strings.Cut(strings.TrimSpace(path), "?")
+	o := requestedObjects{}
+	if query != "" {
+		if o.only, _ = strings.CutPrefix(query, "fieldSelector=metadata.name="); o.only == query || strings.Contains(o.only, "&") {
+			return o, fmt.Errorf("has a query in its path, which lookups do not have")
+		}
 	}
 	segments := splitPath(path)
-	o := requestedObjects{}
 	switch {
 	case len(segments) > 2 && segments[0] == "api":
 		o.Version, segments = segments[1], segments[2:]
@@ -170,8 +184,6 @@ func parsePath(path string) (requestedObjects, error) {
 	switch {
 	case strings.ContainsAny(o.Group+o.Version+o.Resource, "{}"):
 		return o, fmt.Errorf("has a variable in the name of a resource")
-	case o.Resource != strings.ToLower(o.Resource):
-		return o, fmt.Errorf("has a resource that is not in lower case, which API servers do not find")
 	case len(segments) > 2:
 		return o, fmt.Errorf("reads a subresource")
 	case len(segments) == 2:
@@ -258,6 +270,10 @@ func (v *ruleConverter) lookup(scope *conditions.Scope, name string, o requested
 		Resource: v1alpha1.LookupResource{Group: o.Group, Version: o.Version, Resource: o.Resource},
 		Scope:    v1alpha1.LookupScopeCluster, KeyErrors: v1alpha1.LookupKeyErrorsSkip,
 	}}
+	if name := strings.ToLower(o.Resource); name != o.Resource {
+		v.notes = append(v.notes, fmt.Sprintf("the resource %s is read as %s: an API server does not find it", o.Resource, name))
+		l.Resource.Resource = name
+	}
 	var stored, requested []string
 	add := func(field, text string) error {
 		value, err := scope.Text(text)
@@ -281,8 +297,8 @@ func (v *ruleConverter) lookup(scope *conditions.Scope, name string, o requested
 			return nil, err
 		}
 	}
-	if o.name != "" {
-		if err := add("name", o.name); err != nil {
+	if name := cmp.Or(o.name, o.only); name != "" {
+		if err := add("name", name); err != nil {
 			return nil, err
 		}
 	}

@@ -298,6 +298,16 @@ func (t *membershipTarget) isInText(key memberKey, text ce.Expression) (ce.Expre
 	return e, nil
 }
 
+// outOfRange is true for an element of a list that is a number outside of a range. Other text is neither in
+// the range nor outside of it.
+func (t *membershipTarget) outOfRange(key memberKey) (ce.Expression, error) {
+	if key.kind == ce.KindInt {
+		return scalar.OutOfRange(t.ranged, key.source, true), nil
+	}
+	text, err := key.text()
+	return scalar.OutOfRange(t.ranged, text, false), err
+}
+
 // isElement compares with the elements of a list.
 func (t *membershipTarget) isElement(key memberKey, text ce.Expression) (ce.Expression, error) {
 	trusted := t.value.isFromParams()
@@ -363,7 +373,11 @@ func (t *membershipTarget) quantify(k Value, operator string) (ce.Expression, er
 		if err != nil {
 			return source, err
 		}
-		return signedMembership(t, memberKey{source: source, kind: v.kind(), inList: true}, negated)
+		key := memberKey{source: source, kind: v.kind(), inList: true}
+		if operator == "anynotin" && t.ranged != "" {
+			return t.outOfRange(key)
+		}
+		return signedMembership(t, key, negated)
 	})
 	if err != nil {
 		return e, err
@@ -418,6 +432,9 @@ func (t *membershipTarget) constants(elements []any, operator string) (ce.Expres
 		}
 		key.inList = true
 		e, err := signedMembership(t, key, strings.Contains(operator, "not"))
+		if operator == "anynotin" && t.ranged != "" {
+			e, err = t.outOfRange(key)
+		}
 		if err != nil {
 			return e, err
 		}

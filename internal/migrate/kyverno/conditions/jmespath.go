@@ -242,7 +242,11 @@ func elementAt(i int, current *Value) (Value, error) {
 	}
 	if current.place == nil {
 		e, err := current.orElse("[]")
-		return placeValue(ce.VariablePlace(e.In(ce.Primary), current.shape).Index(strconv.Itoa(i))), err
+		shape := current.shape
+		if current.stream != nil {
+			shape = ce.ShapeOfList(current.stream.innermost().element.shape)
+		}
+		return placeValue(ce.VariablePlace(e.In(ce.Primary), shape).Index(strconv.Itoa(i))), err
 	}
 	return placeValue(current.place.Index(strconv.Itoa(i))), nil
 }

@@ -157,15 +157,18 @@ func (s *Scope) equalsValue(source ce.Expression, k, v Value) (ce.Expression, er
 		return scalar.CompareQuantities(source, "==", other), nil
 	}
 	if kind != v.kind() || kind == ce.KindQuantity || kind == ce.KindNumber {
-		if kind != ce.KindAny && v.kind() != ce.KindAny {
+		if !isLoose(kind) && !isLoose(v.kind()) {
 			return ce.False(), leftOut("Equals of %s and %s, which have different types", source, other)
 		}
 	}
-	if kind == ce.KindString || kind == ce.KindAny {
+	if kind == ce.KindString || isLoose(kind) || isLoose(v.kind()) {
 		s.note("%s and %s are compared as they are, without wildcards, quantities and durations", source, other)
 	}
 	return ce.Relate(source, "==", other), nil
 }
+
+// isLoose reports whether values of a kind can be numbers or texts.
+func isLoose(k ce.Kind) bool { return k == ce.KindAny || k == ce.KindIntOrString }
 
 // equalsText compares with constant text, which may have wildcards.
 func equalsText(source ce.Expression, k Value, text string) (ce.Expression, error) {

@@ -44,6 +44,9 @@ func FailingParts(values []Value) (parts []ce.Expression, err error) {
 	return parts, nil
 }
 
+// Failing is a value whose evaluation can fail.
+func Failing(e ce.Expression) Value { return Value{expression: e, fails: true, absent: absentFailure} }
+
 func containsExpression(all []ce.Expression, e ce.Expression) bool {
 	return slices.ContainsFunc(all, func(p ce.Expression) bool { return p.String() == e.String() })
 }
@@ -95,6 +98,12 @@ func (s *Scope) forcedValue(e ce.Expression, v Value) (ce.Expression, error) {
 
 // whereEvaluated returns an expression whose evaluation fails if that of a part does, where a guard is true.
 func whereEvaluated(e, guard ce.Expression, parts []ce.Expression) ce.Expression {
+	parts = independent(parts)
+	if len(parts) > 1 { // of several types
+		for i := range parts {
+			parts[i] = ce.Function("dyn", parts[i])
+		}
+	}
 	evaluated := ce.Relate(ce.Call(ce.List(parts...), "size"), ">", ce.Term("0")) // true, or a failure
 	switch {
 	case e.IsTrue():
@@ -104,6 +113,20 @@ func whereEvaluated(e, guard ce.Expression, parts []ce.Expression) ce.Expression
 	}
 	evaluated = ce.Or(ce.Not(guard), evaluated)
 	return ce.Raw(evaluated.In(ce.Disjunction)+" ? "+e.In(ce.Disjunction)+" : false", ce.Conditional)
+}
+
+// independent returns the parts that no other part reads.
+func independent(parts []ce.Expression) (out []ce.Expression) {
+	for i, p := range parts {
+		isRead := false
+		for j, other := range parts {
+			isRead = isRead || i != j && ce.AlwaysReads(other.String(), p.String())
+		}
+		if !isRead {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // EvaluatedKeys returns an expression that is true, or whose evaluation fails because that of a condition

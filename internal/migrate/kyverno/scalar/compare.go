@@ -42,11 +42,24 @@ func IsRange(operand string) bool { return len(parseConditions(operand)) == 2 }
 func InRange(operand string, v ce.Expression, isNumber bool) ce.Expression {
 	all := ce.True()
 	for _, bound := range parseConditions(operand) {
-		if isNumber {
-			all = ce.And(all, integerCondition(bound, v))
-		} else {
-			all = ce.And(all, numericText(bound, v))
-		}
+		all = ce.And(all, boundCondition(bound, v, isNumber))
 	}
 	return all
+}
+
+// OutOfRange returns an expression for a number, or text that is one, outside of a range.
+func OutOfRange(operand string, v ce.Expression, isNumber bool) ce.Expression {
+	some := ce.False()
+	for _, bound := range parseConditions(operand) {
+		bound.operator = map[string]string{">=": "<", "<=": ">"}[bound.operator]
+		some = ce.Or(some, boundCondition(bound, v, isNumber))
+	}
+	return some
+}
+
+func boundCondition(bound textCondition, v ce.Expression, isNumber bool) ce.Expression {
+	if isNumber {
+		return integerCondition(bound, v)
+	}
+	return numericText(bound, v)
 }
