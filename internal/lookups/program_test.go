@@ -180,7 +180,9 @@ func TestDecode(t *testing.T) {
 
 // FuzzEntry: whatever an object is, an entry is within the bounds, and nothing panics.
 func FuzzEntry(f *testing.F) {
-	for _, seed := range []string{`{}`, `{"spec": {"rules": [{"host": "a"}, {}]}}`, `{"spec": {"rules": 1}}`, `{"metadata": {"labels": {"a": null}}}`} {
+	for _, seed := range []string{
+		`{}`, `{"spec": {"rules": [{"host": "a"}, {}]}}`, `{"spec": {"rules": 1}}`, `{"metadata": {"labels": {"a": null}}}`,
+	} {
 		f.Add([]byte(seed))
 	}
 	var programs []*lookups.Program
