@@ -10,7 +10,6 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"k8s.io/apimachinery/pkg/util/version"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
-	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/common"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -19,9 +18,13 @@ import (
 	"github.com/ostiary/ostiary/internal/weakcache"
 )
 
-// maxStoredCost is the cost of one expression over a stored object: a tenth of that of an expression of a request,
-// because each change of each object of a resource evaluates it.
-const maxStoredCost = celconfig.PerCallLimit / 10
+const (
+	// maxStoredCost is the cost of one expression over a stored object: a tenth of that of an expression of a request,
+	// because each change of each object of a resource evaluates it.
+	maxStoredCost = 100_000
+	// storedCheckFrequency is the number of steps of a loop after which it ends if the context has ended, as in requests.
+	storedCheckFrequency = 100
+)
 
 // StoredProgram is an expression over the objects of a resource, which only it can read.
 type StoredProgram struct {
@@ -70,7 +73,7 @@ func newStoredEnvironment(from *environment.EnvSet) (*storedEnvironment, error) 
 
 // separate returns a program with tables of its own.
 func (e *storedEnvironment) separate(checked *cel.Ast) (cel.Program, error) {
-	p, err := e.env.Program(checked, cel.CostLimit(maxStoredCost), cel.InterruptCheckFrequency(celconfig.CheckFrequency))
+	p, err := e.env.Program(checked, cel.CostLimit(maxStoredCost), cel.InterruptCheckFrequency(storedCheckFrequency))
 	if err != nil {
 		return nil, fmt.Errorf("planning: %w", err)
 	}

@@ -68,7 +68,7 @@ func (v *View) Find(q Query) (Result, error) {
 	}
 	s := &search{View: v, query: q, hasOwn: q.Own.UID != "", first: &object{}}
 	if v.definition.Scope != v1alpha1.LookupScopeCluster {
-		s.first.text, s.first.namespace = q.Namespace, uint16(min(len(q.Namespace), maxName)) //nolint:gosec // at most maxName
+		s.first.text, s.first.namespace = q.Namespace, uint16(min(len(q.Namespace), maxName))
 	}
 	if s.hasOwn {
 		s.own = uidOf(q.Own.UID)

@@ -88,6 +88,13 @@ func TestWarnings(t *testing.T) {
 		want  []string
 	}{
 		"nothing": {spec: matching(pods, ""), facts: cluster()},
+		"a lookup that no expression reads": {
+			spec: matching(pods, "lookups: [{name: a, resource: {version: v1, resource: pods}, storedKeys: '[]', requestKeys: '[]'},\n"+
+				"{name: ab, resource: {version: v1, resource: pods}, storedKeys: '[]', requestKeys: '[]'}]\n"+
+				"variables: [{name: v, expression: lookups.ab.size()}]"),
+			facts: cluster(),
+			want:  []string{"spec.lookups[0].name: no expression reads lookups.a, and its index takes memory: remove it"},
+		},
 		"a long timeout": {
 			spec: matching(pods, "timeoutSeconds: 11"),
 			want: []string{

@@ -38,6 +38,7 @@ func warningsAbout(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []advice.Warnin
 	w.served(&p.Spec, facts, spec)
 	w.podTemplates(&p.Spec, facts, spec)
 	w.validations(&p.Spec, spec)
+	w.lookups(&p.Spec, spec)
 	return w.warnings
 }
 
