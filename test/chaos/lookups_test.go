@@ -22,7 +22,7 @@ const (
 // lookupsChanged creates and deletes objects that lookups find, while the leader and a replica are killed, another
 // replica does not hear of changes, and Ostiary may not read the objects.
 func lookupsChanged(r *run) {
-	e := &changedExceptions{run: r, took: map[string][]time.Duration{}, objectOf: limitsOf, lag: lookupLag, decision: "allowed"}
+	e := &changedExceptions{run: r, took: map[string][]time.Duration{}, objectOf: limitsOf, lag: lookupLag, decision: "allow"}
 	e.breakAll = func(every bool) {
 		e.stallAndKill(every)
 		e.mayLookUp(false)

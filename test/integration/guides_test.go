@@ -83,6 +83,7 @@ func TestGuides(t *testing.T) {
 		"operations/certificate-sources.md": {1, 1},
 		"policies/break-glass.md":           {1, 0},
 		"operations/monitoring.md":          {2, 1},
+		"operations/lookups.md":             {1, 0},
 		"operations/README.md":              {3, 2},
 		"operations/troubleshooting.md":     {6, 0},
 		"migration/steps.md":                {13, 0},
@@ -126,6 +127,8 @@ func (c *cluster) prepareGuide(t *testing.T, page string) {
 	switch page {
 	case "operations/certificate-sources.md":
 		remove("-n", systemNamespace, "secret", "ostiary-own-certificate")
+	case "operations/lookups.md":
+		remove("clusterrole", "ostiary-lookups-claims")
 	case "policies/break-glass.md":
 		c.documentedFreeze(t)
 	case "operations/monitoring.md":
