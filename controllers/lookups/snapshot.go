@@ -45,6 +45,5 @@ func (s *Store) Unread(d lookups.Definition) string {
 	if x.complete.Load() {
 		return ""
 	}
-	_, problem := x.usable()
-	return problem
+	return x.unusable()
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -51,7 +50,7 @@ func (s *Store) State(d lookups.Definition) State {
 		return State{Loading: true}
 	}
 	out := State{}
-	_, out.Problem = x.usable()
+	out.Problem = x.unusable()
 	if out.Loading = !x.complete.Load() && x.feed.problem() == ""; out.Loading {
 		out.Problem = ""
 	}
@@ -68,23 +67,22 @@ func (s *Store) State(d lookups.Definition) State {
 	return out
 }
 
-// usable returns the age of the data, and why no request can use the lookup; "" if requests can.
-func (x *index) usable() (age time.Duration, problem string) {
+// unusable says why no request can use the lookup; "" if requests can.
+func (x *index) unusable() string {
 	if !x.complete.Load() {
-		if problem = x.feed.problem(); problem == "" {
-			problem = describe(x.feed.resource) + " are being listed"
+		if problem := x.feed.problem(); problem != "" {
+			return problem
 		}
-		return 0, problem
+		return describe(x.feed.resource) + " are being listed"
 	}
-	age = x.age()
-	if limit := x.feed.store.options.MaxAge; age > limit {
-		return age, fmt.Sprintf("the API server has not confirmed the %s for more than %s, the limit of --lookup-max-age%s",
+	if limit := x.feed.store.options.MaxAge; x.age() > limit {
+		return fmt.Sprintf("the API server has not confirmed the %s for more than %s, the limit of --lookup-max-age%s",
 			describe(x.feed.resource), limit, x.feed.lastError())
 	}
 	if !x.feed.isNamespaced.Load() && x.program.Scope != v1alpha1.LookupScopeCluster {
-		return age, fmt.Sprintf("%s belong to no namespace: set scope: Cluster and keyErrors: Skip", describe(x.feed.resource))
+		return fmt.Sprintf("%s belong to no namespace: set scope: Cluster and keyErrors: Skip", describe(x.feed.resource))
 	}
-	return age, ""
+	return ""
 }
 
 // excess says what is left out and what to do; "" if nothing is.

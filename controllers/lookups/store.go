@@ -228,7 +228,7 @@ func (s *Store) find(
 		return lookups.Result{}, fmt.Errorf("%s are not watched yet", describe(p.GroupVersionResource()))
 	}
 	x.await(ctx)
-	if _, problem := x.usable(); problem != "" {
+	if problem := x.unusable(); problem != "" {
 		return lookups.Result{}, errors.New(problem)
 	}
 	found, err := view(x).Find(q)
@@ -268,7 +268,7 @@ func (s *Store) Ready() error {
 func (s *Store) Report(r *versionskew.Report) {
 	var unready []string
 	for d, x := range *s.indexes.Load() {
-		if _, problem := x.usable(); problem != "" {
+		if problem := x.unusable(); problem != "" {
 			unready = append(unready, Name(d))
 		}
 	}

@@ -98,7 +98,10 @@ func New(o Options) (*Sources, error) {
 	if err := s.addStores(o, known); err != nil {
 		return nil, err
 	}
-	return s, s.addLookups(o, known)
+	if err := s.addLookups(o, known); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // lookupsAccount is the ServiceAccount whose permissions limit what lookups read.

@@ -29,7 +29,7 @@ func TestLookups(t *testing.T) {
 		return v1alpha1.Lookup{Name: name, Resource: v1alpha1.LookupResource{Version: "v1", Resource: name}, StoredKeys: "[]"}
 	}
 	a, b := lookup("a"), lookup("b")
-	objects := func(n int64) *int64 { return ptr.To(n) }
+	objects := ptr.To[int64]
 	for name, tc := range map[string]struct {
 		states     map[string]lookups.State
 		unready    string // lookup of the other replica

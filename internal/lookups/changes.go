@@ -98,7 +98,7 @@ func (x *Index) fits(o *object, n *namespace) bool {
 	switch {
 	case l.Pairs > 0 && int64(x.pairs.Len())+pairs > l.Pairs:
 		x.full = fault{fmt.Sprintf("it has more than %d keys of objects", l.Pairs), x.list}
-	case l.NamespacePairs > 0 && n.pairs+pairs > l.NamespacePairs:
+	case l.NamespacePairs > 0 && name != "" && n.pairs+pairs > l.NamespacePairs:
 		n.over = fault{fmt.Sprintf("the objects in namespace %q have more than %d keys", name, l.NamespacePairs), x.list}
 	default:
 		return true

@@ -26,7 +26,7 @@ const degree = 32
 // Limits bound an index. Zero values have no limit.
 type Limits struct {
 	Pairs          int64 // of the index
-	NamespacePairs int64 // of one namespace in it
+	NamespacePairs int64 // of one namespace in it; objects without a namespace have no such limit
 }
 
 // uid identifies an object: the bytes of a UUID, or a hash of another UID.

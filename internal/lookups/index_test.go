@@ -248,6 +248,14 @@ func TestChanges(t *testing.T) {
 				Objects: 2, Pairs: 2, Over: `the objects in namespace "b" have more than 1 keys`, OverNamespace: "b",
 			},
 		},
+		"objects without a namespace": {
+			definition: inCluster, limits: lookups.Limits{NamespacePairs: 1},
+			change: func(x *lookups.Index) {
+				x.Put(lookups.Ref{UID: "1", Name: "one"}, lookups.Entry{Keys: []string{"k"}})
+				x.Put(lookups.Ref{UID: "2", Name: "two"}, lookups.Entry{Keys: []string{"k"}})
+			},
+			want: []string{"/one", "/two"}, wantStats: lookups.Stats{Objects: 2, Pairs: 2},
+		},
 		"the objects of a namespace are released": {
 			definition: inNamespace,
 			change: func(x *lookups.Index) {

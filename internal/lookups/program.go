@@ -117,8 +117,29 @@ func CheckKeys(t *cel.Type) error {
 	return fmt.Errorf("must evaluate to list(string) but got %v: write one key as [key]", t)
 }
 
-// checkValue returns an error for the type of a value that has no equal JSON.
+// maxTypes is the number of types in the type of a value. With more, expressions that read it would take long to compile.
+const maxTypes = 32
+
+// checkValue returns an error for the type of a value that has no equal JSON, or consists of too many types.
 func checkValue(t *cel.Type) error {
+	if typesIn(t, maxTypes) > maxTypes {
+		return fmt.Errorf("the type of the value consists of more than %d types: use fewer lists and maps within each other", maxTypes)
+	}
+	return checkJSON(t)
+}
+
+// typesIn returns the number of types in a type, at most bound + 1.
+func typesIn(t *cel.Type, bound int) int {
+	n := 1
+	for _, part := range t.Parameters() {
+		if n <= bound {
+			n += typesIn(part, bound-n)
+		}
+	}
+	return n
+}
+
+func checkJSON(t *cel.Type) error {
 	switch t.Kind() {
 	case types.BoolKind, types.IntKind, types.DoubleKind, types.StringKind, types.NullTypeKind, types.DynKind, types.AnyKind:
 		return nil
@@ -127,7 +148,7 @@ func checkValue(t *cel.Type) error {
 			return fmt.Errorf("a map of the value has keys of type %v: use strings as keys", t.Parameters()[0])
 		}
 		for _, part := range t.Parameters() {
-			if err := checkValue(part); err != nil {
+			if err := checkJSON(part); err != nil {
 				return err
 			}
 		}

@@ -2,10 +2,12 @@ package lookups_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -174,6 +176,45 @@ func TestDecode(t *testing.T) {
 	if diff := cmp.Diff(any(want), got); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// FuzzEntry: whatever an object is, an entry is within the bounds, and nothing panics.
+func FuzzEntry(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `{"spec": {"rules": [{"host": "a"}, {}]}}`, `{"spec": {"rules": 1}}`, `{"metadata": {"labels": {"a": null}}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	var programs []*lookups.Program
+	for keys, value := range map[string]string{
+		`stored.spec.?rules.orValue([]).map(r, r.?host.orValue(""))`:         "stored.spec",
+		`stored.metadata.labels.map(k, k + "=" + stored.metadata.labels[k])`: "",
+		`stored.spec.map(k, string(stored.spec[k]))`:                         "stored",
+	} {
+		p, errs := lookups.Compile(compiler, &v1alpha1.Lookup{StoredKeys: keys, Value: value}, field.NewPath("lookup"))
+		if len(errs) > 0 {
+			f.Fatal(errs)
+		}
+		programs = append(programs, p)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var object map[string]any
+		if err := utiljson.Unmarshal(text, &object); err != nil || object == nil {
+			return
+		}
+		for _, p := range programs {
+			e, err := p.Entry(t.Context(), object)
+			if err != nil {
+				continue
+			}
+			if len(e.Keys) > lookups.MaxKeys || e.Size() > lookups.MaxKeyBytes+lookups.MaxValue || !slices.IsSorted(e.Keys) {
+				t.Errorf("%d keys with %d bytes", len(e.Keys), e.Size())
+			}
+			if _, err := (lookups.Value{JSON: e.Value}).Decode(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 var compiler = celengine.NewCompiler(celengine.LatestEngine)

@@ -8,7 +8,20 @@ import (
 func TestUnauditable(t *testing.T) {
 	const onPods = "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE, UPDATE]}]}\n"
 	const compares = "compares oldObject with object, which an update that changes nothing does not change"
+	lookup := func(requestKeys string) string {
+		return "lookups: [{name: l, resource: {version: v1, resource: pods}, storedKeys: '[]', requestKeys: '" + requestKeys + "'}]\n"
+	}
 	tests := map[string]struct{ spec, want string }{
+		"a lookup": {lookup("[object.metadata.name]") + "validations: [{expression: 'lookups.l == []'}]", ""},
+		"the user in the keys of a lookup": {
+			lookup("[request.userInfo.username]") + "validations: [{expression: 'lookups.l == []'}]",
+			"spec.lookups[0].requestKeys reads request.userInfo",
+		},
+		"a change by a lookup": {
+			lookup("[oldObject.metadata.name]") + "variables: [{name: a, expression: 'lookups.l'}]\n" +
+				"validations: [{expression: 'variables.a == object.spec'}]",
+			"spec.validations[0].expression " + compares,
+		},
 		"an object":                      {"validations: [{expression: 'object.spec.replicas < 5'}]", ""},
 		"the operation":                  {"validations: [{expression: 'request.operation != \"UPDATE\" || object.metadata.name != \"\"'}]", ""},
 		"the user":                       {"validations: [{expression: 'true'}, {expression: 'request.userInfo.username != \"\"'}]", "spec.validations[1].expression reads request.userInfo"},

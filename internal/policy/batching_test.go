@@ -28,6 +28,10 @@ func TestBatching(t *testing.T) {
 			spec: "variables: [{name: ns, expression: 'namespaceObject'}]\nvalidations: [{expression: 'variables.ns != null'}]",
 			want: "spec.variables[0].expression: its value has the static type of a part of namespaceObject",
 		},
+		"lookups": {
+			spec: "lookups: [" + sameHost + "]\nvalidations: [{expression: 'lookups.sameHost == []'}]",
+			want: "it reads lookups, whose lists have no bounds before the request",
+		},
 		"options": {spec: "validations: [{expression: 'request.options != null'}]", want: "it reads request.options"},
 		"an authorizer": {
 			spec: "validations: [{expression: 'true'}, {expression: 'authorizer.path(\"/\").check(\"get\").allowed()'}]",

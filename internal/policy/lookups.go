@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -53,12 +55,12 @@ func (b *builder) declareLookups() {
 	for i := range spec.Lookups {
 		l, path := &spec.Lookups[i], field.NewPath("spec", "lookups").Index(i)
 		at := path.Child("requestKeys")
-		if err := checkReads(readers, l, at); err != nil {
-			b.errs = append(b.errs, err)
-			continue
-		}
 		program, errs := lookups.Compile(b.compiler.counted, l, path)
-		if b.errs = append(b.errs, errs...); len(errs) > 0 {
+		if err := checkReads(readers, l, at); err != nil {
+			errs = append(errs, err)
+		}
+		if b.errs = append(b.errs, errs...); len(errs) > 0 { // the list is known, so that those who read it have no errors
+			known = known.WithLookup(l.Name, cel.DynType)
 			continue
 		}
 		known = known.WithLookup(l.Name, program.Element())
@@ -102,7 +104,10 @@ func (b *builder) requestKeys(at *field.Path, l *v1alpha1.Lookup, known celengin
 		return c.Variable(known, l.RequestKeys, b.declarations(), nil)
 	}
 	p := b.compiler.counted.Variable(known, l.RequestKeys, b.declarations(), b.parsed[l.RequestKeys])
+	all := b.known
+	b.known = known // for hints
 	b.check(at, l.RequestKeys, p.Result, b.declarations())
+	b.known = all
 	b.programs = append(b.programs, p)
 	if p.Result.Error == nil {
 		if err := lookups.CheckKeys(p.Result.OutputType); err != nil {

@@ -372,14 +372,18 @@ func TestLookupCompileErrors(t *testing.T) {
 	lookup := func(name, requestKeys string) string {
 		return "{name: " + name + ", resource: {version: v1, resource: pods}, storedKeys: '[]', requestKeys: '" + requestKeys + "'}"
 	}
-	tests := map[string]struct{ spec, want string }{
+	tests := map[string]struct {
+		spec, want string
+		errors     int // default 1
+	}{
 		"of itself": {
 			spec: "lookups: [" + lookup("a", `lookups.a.map(x, x.name)`) + "]",
 			want: "spec.lookups[0].requestKeys: Invalid value: \"lookups.a.map(x, x.name)\": requestKeys cannot read lookups",
 		},
 		"of each other": {
-			spec: "lookups: [" + lookup("a", `[lookups.b[0].name]`) + ", " + lookup("b", `[lookups.a[0].name]`) + "]",
-			want: "spec.lookups[1].requestKeys: Invalid value: \"[lookups.a[0].name]\": requestKeys cannot read lookups",
+			errors: 2,
+			spec:   "lookups: [" + lookup("a", `[lookups.b[0].name]`) + ", " + lookup("b", `[lookups.a[0].name]`) + "]",
+			want:   "spec.lookups[1].requestKeys: Invalid value: \"[lookups.a[0].name]\": requestKeys cannot read lookups",
 		},
 		"by a variable": {
 			spec: "variables: [{name: v, expression: 'lookups.a'}, {name: w, expression: '[string(variables.v.size())]'}]\n" +
@@ -388,6 +392,15 @@ func TestLookupCompileErrors(t *testing.T) {
 		},
 		"no list": {
 			spec: "lookups: [" + lookup("a", `"x"`) + "]", want: "must evaluate to list(string) but got string: write one key as [key]",
+		},
+		"a variable with another type": {
+			spec: "variables: [{name: v, expression: '[\"x\"]'}]\nlookups: [" + lookup("a", `[variables.v[0] + 1]`) + "]",
+			want: "spec.lookups[0].requestKeys: Invalid value: \"[variables.v[0] + 1]\": compilation failed: ",
+		},
+		"a value of many types": {
+			spec: "lookups: [{name: a, resource: {version: v1, resource: pods}, storedKeys: '[]', requestKeys: '[]',\n" +
+				"value: '" + strings.Repeat("[", 40) + strings.Repeat("]", 40) + "'}]",
+			want: "the type of the value consists of more than 32 types: use fewer lists and maps within each other",
 		},
 		"an unknown name":    {spec: "lookups: [" + lookup("a", `[objekt.x]`) + "]", want: "undeclared reference to 'objekt'"},
 		"params without any": {spec: "lookups: [" + lookup("a", `[params.x]`) + "]", want: "params needs spec.paramKind"},
@@ -406,6 +419,9 @@ func TestLookupCompileErrors(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, errs := sharedCompiler.Compile(policyFrom(t, "p", tc.spec))
+			if len(errs) != max(tc.errors, 1) {
+				t.Errorf("got %d errors: %v", len(errs), errs)
+			}
 			if got := errs.ToAggregate(); got == nil || !strings.Contains(got.Error(), tc.want) {
 				t.Errorf("got %v, want %q", got, tc.want)
 			}

@@ -191,6 +191,9 @@ func defaultFor(parent, e ast.NavigableExpr, ok bool) string {
 	if parent.Kind() == ast.ComprehensionKind {
 		return ".orValue([])"
 	}
+	if parent.Kind() == ast.ListKind { // such as the keys of a lookup
+		return `.orValue("")`
+	}
 	if parent.Kind() != ast.CallKind {
 		return ".hasValue()"
 	}

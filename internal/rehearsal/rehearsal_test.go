@@ -104,6 +104,52 @@ func TestNothingServed(t *testing.T) {
 	}
 }
 
+// TestLookups: lists are empty in a rehearsal, so an expression that reads one has no findings, and keys of requests have.
+func TestLookups(t *testing.T) {
+	lookup := func(requestKeys string) v1alpha1.Lookup {
+		return v1alpha1.Lookup{Name: "l", StoredKeys: "[]", RequestKeys: requestKeys,
+			Resource: v1alpha1.LookupResource{Version: "v1", Resource: "pods"}}
+	}
+	tests := map[string]struct {
+		lookup     v1alpha1.Lookup
+		validation string
+		want       []string // warnings
+	}{
+		"an element that is not there": {lookup: lookup("[object.metadata.name]"), validation: `lookups.l[0].name == "a"`},
+		"a list that has to have one":  {lookup: lookup("[object.metadata.name]"), validation: `lookups.l.size() > 0`},
+		"keys that fail": {
+			lookup: lookup("[object.metadata.labels.team]"), validation: `lookups.l.size() == 0`,
+			want: []string{"spec.lookups[0].requestKeys: CREATE of configmaps can fail with \"no such key: labels\": " +
+				"write object.metadata.?labels.?team.orValue(\"\")"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r, err := New(policy.LatestEngine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := newPolicy(tc.validation)
+			p.Spec.Lookups = []v1alpha1.Lookup{tc.lookup}
+			rule := &p.Spec.MatchConstraints.ResourceRules[0]
+			rule.APIGroups, rule.Resources = []string{""}, []string{"configmaps"}
+			rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
+			got := r.Rehearse(t.Context(), p, cluster(t))
+			var warnings []string
+			for _, w := range got.Warnings {
+				warnings = append(warnings, w.String())
+			}
+			if diff := cmp.Diff(tc.want, warnings); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+			omitted := []string{"requests whose lookups find an object: every list is empty here"}
+			if diff := cmp.Diff(omitted, got.Omitted); diff != "" {
+				t.Errorf("omitted (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // A hint names the cause of an error: an input that is null, unless the expression compares it with
 // null itself or in a variable, and otherwise the field that is absent.
 func TestHints(t *testing.T) {

@@ -84,7 +84,7 @@ func (c *cluster) testReference(t *testing.T, k *policytest.Case) {
 	}
 	want := strings.NewReplacer("namespace default ", "namespace "+r.own+" ", "default/", r.own+"/").Replace(r.names.in(k.Expect.Message))
 	await(t).Eventually(func() string {
-		_, err := user.send(t.Context(), exampleEffect{Before: old, Object: object}, nil)
+		_, err := user.send(t.Context(), exampleEffect{Before: old, Object: object, Subresource: k.Subresource}, nil)
 		got := ""
 		if err != nil {
 			_, got, _ = strings.Cut(err.Error(), " with binding 'library' denied request: ")

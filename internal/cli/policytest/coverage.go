@@ -97,14 +97,20 @@ func (c *Coverage) addPolicy(p *offline.Policy) {
 	for i := range spec.AuditAnnotations {
 		add(fmt.Sprintf("spec.auditAnnotations[%d].valueExpression", i), "evaluated", "")
 	}
-	if spec.Plugin != nil && spec.Plugin.Name == v1alpha1.PluginAlwaysDeny {
-		add("spec.plugin", "an effect", "")
-	} else if spec.Plugin != nil {
-		add("spec.plugin", "an effect", "no effect")
+	if spec.Plugin != nil {
+		add("spec.plugin", "an effect", noEffectOf(spec.Plugin))
 	}
 	if spec.Backend != nil {
 		add("spec.backend", "an effect", "no effect")
 	}
+}
+
+// noEffectOf returns the result of a plugin for a request that it leaves alone; empty if there is none.
+func noEffectOf(p *v1alpha1.Plugin) string {
+	if p.Name == v1alpha1.PluginAlwaysDeny {
+		return ""
+	}
+	return "no effect"
 }
 
 // trace returns the trace of one case, and a function that adds it at the end.
