@@ -153,7 +153,7 @@ func gather(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs) (observ
 // failurePolicy returns the registered failurePolicy. For a policy that is called in
 // both phases it is the stricter one, that of the mutating phase unless that only previews.
 func failurePolicy(spec *v1alpha1.WebhookPolicySpec) admissionregistrationv1.FailurePolicyType {
-	if spec.Mutates() && !(spec.Previews() && spec.Validates()) {
+	if spec.Mutates() && (!spec.Previews() || !spec.Validates()) {
 		return spec.MutationFailurePolicy()
 	}
 	return spec.WebhookFailurePolicy()
@@ -380,15 +380,22 @@ func readyMessage(p *v1alpha1.WebhookPolicy, o *observation) string {
 // longer than everything else about a status.
 var effectsOf = strings.NewReplacer("Mutate,", "", "Preview,", "", "Deny", "are denied", "Warn", "get a warning", "Audit", "are recorded in the audit log", ",", " and ") //nolint:gochecknoglobals // a constant
 
+// previewMessage says what a policy does that changes nothing.
+func previewMessage(p *v1alpha1.WebhookPolicy, effects string) string {
+	const text = "enforced: what mutations would change is only recorded"
+	if !p.Spec.Refuses() {
+		return text
+	}
+	return text + "; requests that fail a validation " + effects
+}
+
 // enforcedMessage says what the policy does to requests.
 func enforcedMessage(p *v1alpha1.WebhookPolicy) string {
 	mutates, validates, annotates := p.Spec.Mutates(), p.Spec.Refuses(), len(p.Spec.AuditAnnotations) > 0
 	effects := effectsOf.Replace(p.Spec.Actions())
 	switch {
-	case p.Spec.Previews() && validates:
-		return "enforced: what mutations would change is only recorded; requests that fail a validation " + effects
 	case p.Spec.Previews():
-		return "enforced: what mutations would change is only recorded"
+		return previewMessage(p, effects)
 	case p.Spec.Backend != nil:
 		return "enforced: the API server calls the backend for matching requests"
 	case p.Spec.Plugin != nil && mutates && validates:

@@ -132,12 +132,17 @@ func (e *Evaluator) Evaluate(ctx context.Context, o *Object, host policy.Environ
 	host.Stored.Renew = o.renew(host.Now())
 	created := Result{Audited: e.auditor.Evaluate(ctx, o.create(), host), Operation: admissionv1.Create}
 	deniesPods := created.DeniesPods || isPod && created.Denied
-	updated.WouldChange = updated.WouldChange || created.WouldChange
-	created.WouldChange = updated.WouldChange
+	shareChange(&updated, &created)
 	if updated.IsFinding() || updated.isMatched() && !created.IsFinding() {
 		return o.withWorkload(updated, deniesPods)
 	}
 	return o.withWorkload(created, deniesPods)
+}
+
+// shareChange makes both results say whether mutations would change the object in one of the requests.
+func shareChange(a, b *Result) {
+	a.WouldChange = a.WouldChange || b.WouldChange
+	b.WouldChange = a.WouldChange
 }
 
 // isMatched reports whether the policy applies to the object. It does if there is a finding.

@@ -242,7 +242,7 @@ func (e *PolicyExplanation) addPart(part ExpressionTree) {
 const allowed = "allowed"
 
 func bindingResult(i policy.Invoked) BindingResult {
-	out := BindingResult{Binding: i.Binding, Template: i.Template, Result: allowed}
+	out := BindingResult{Binding: i.Binding, Template: i.Template}
 	if o, ok := i.Param.(metav1.Object); ok {
 		out.Param = strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
 	}
@@ -275,12 +275,21 @@ func bindingResult(i policy.Invoked) BindingResult {
 		out.Result = "allowed by an exception: " + strings.Join(excepted, "; ")
 	case i.Excepted != "":
 		out.Result = "not changed, because of the exception " + i.Excepted
-	case i.Previewed != "":
-		out.Result = "would change the object, and only previews it: " + i.Previewed
-	case i.Changed:
-		out.Result = "changed the object"
+	default:
+		out.Result = changeResult(i)
 	}
 	return out
+}
+
+// changeResult says what mutations do with the object.
+func changeResult(i policy.Invoked) string {
+	switch {
+	case i.Previewed != "":
+		return "would change the object, and only previews it: " + i.Previewed
+	case i.Changed:
+		return "changed the object"
+	}
+	return allowed
 }
 
 func exceptionResult(x policy.TriedException) ExceptionResult {

@@ -30,7 +30,7 @@ spec:
   - name: plain
 `
 
-var now = time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // a constant
+var now = time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func policy(t *testing.T, states ...v1alpha1.BindingStatus) *v1alpha1.WebhookPolicy {
 	t.Helper()
