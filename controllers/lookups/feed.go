@@ -54,7 +54,7 @@ type feed struct {
 	last         error  // of the last list or watch, nil if it succeeded
 	isNamespaced atomic.Bool
 
-	// The goroutine of the follower uses these.
+	// The goroutine of the follower changes these, and Store.remove. Their reads need Store.computing.
 	kind         string
 	active       []*index                   // those that the current list fills, or the last one has filled
 	parts        unstructuredjson.Selection // that they read
@@ -173,6 +173,8 @@ func (f *feed) EndList(version string) {
 
 // IsIncomplete implements objects.Target: an index is new, or objects were left out that may fit now.
 func (f *feed) IsIncomplete() bool {
+	f.store.computing.Lock()
+	defer f.store.computing.Unlock()
 	overdue := time.Since(f.ended) > max(f.store.relist, relistFactor*f.ended.Sub(f.began))
 	return slices.ContainsFunc(*f.indexes.Load(), func(x *index) bool {
 		return !slices.Contains(f.active, x) || overdue && (x.leavesOut() || !x.complete.Load())

@@ -43,8 +43,11 @@ func newIndex(p *lookups.Program, f *feed) *index {
 
 // await waits for the first list, for a moment after the policy has been loaded, unless it has failed.
 func (x *index) await(ctx context.Context) {
+	if x.complete.Load() || x.feed.problem() != "" {
+		return
+	}
 	left := time.Until(x.grace)
-	if x.complete.Load() || left <= 0 || x.feed.problem() != "" {
+	if left <= 0 {
 		return
 	}
 	queue.Yield(ctx, func() {

@@ -200,15 +200,17 @@ func (s *Store) newIndex(p *lookups.Program) *index {
 // remove removes an index, and the feed that nothing else needs.
 func (s *Store) remove(x *index) {
 	f := x.feed
-	left := f.change(func(all []*index) []*index {
+	without := func(all []*index) []*index {
 		return slices.DeleteFunc(all, func(other *index) bool { return other == x })
-	})
-	if left == 0 {
+	}
+	if f.change(without) == 0 {
 		f.stop()
 		delete(s.feeds, f.resource)
 	}
 	s.computing.Lock()
 	defer s.computing.Unlock()
+	f.flush() // pending objects have changes of the active indexes
+	f.active = without(slices.Clone(f.active))
 	x.close()
 }
 

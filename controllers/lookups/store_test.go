@@ -259,7 +259,12 @@ func TestChangesOfObjects(t *testing.T) {
 	wantFound(t, store, everywhere, "n", "k", "a")
 	api.change(func() { api.things = api.things[:1] }, "DELETED", b)
 	wantFound(t, store, everywhere, "n", "l", "")
-	wantFound(t, store, inNamespace, "n", "k", "a")
+	store.Want([]*lookups.Program{everywhere})
+	api.change(func() {}, "ADDED", b)
+	wantFound(t, store, everywhere, "n", "l", "b")
+	if _, err := find(store, inNamespace, "n", "k"); err == nil {
+		t.Error("a lookup that nothing needs any more is kept")
+	}
 	store.Want(nil)
 	if got := store.budget.Used(); got["lookups"] != 0 {
 		t.Errorf("%v bytes are in use without lookups", got)

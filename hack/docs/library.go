@@ -137,7 +137,8 @@ func (p *libraryPolicy) role() string {
 		}
 	}
 	return "# Written by `make manifests`: do not edit.\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n" +
-		"  name: ostiary-lookups-" + p.Name + "\n  labels:\n    " + v1alpha1.GroupName + "/aggregate-to-lookups: \"true\"\nrules:\n" + strings.Join(rules, "")
+		"  name: ostiary-lookups-" + p.Name + "\n  labels:\n    " + v1alpha1.GroupName + "/aggregate-to-lookups: \"true\"\nrules:\n" +
+		strings.Join(rules, "")
 }
 
 // readLibrary reads all policies, by category and name.

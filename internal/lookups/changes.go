@@ -63,9 +63,6 @@ func (c *Changes) EndList() {
 
 // put keeps an object, with an example of a failure if it has no keys.
 func (x *Index) put(o *object, example string) {
-	if x.closed {
-		return
-	}
 	o.list = x.list
 	if old := x.objects[o.uid]; old != nil {
 		if old.equal(o) {
@@ -96,17 +93,13 @@ func (x *Index) put(o *object, example string) {
 
 // fits reports whether the limits permit an object, and otherwise records why the index is incomplete.
 func (x *Index) fits(o *object, n *namespace) bool {
-	pairs, bytes, name := int64(max(len(o.keys), 1)), o.bytes(), o.namespaceText()
+	pairs, name := int64(max(len(o.keys), 1)), o.namespaceText()
 	l := x.limits
 	switch {
 	case l.Pairs > 0 && int64(x.pairs.Len())+pairs > l.Pairs:
 		x.full = fault{fmt.Sprintf("it has more than %d keys of objects", l.Pairs), x.list}
-	case !l.Memory.fits(bytes):
-		x.full = fault{fmt.Sprintf("the lookups use more than %d bytes of memory", l.Memory.limit), x.list}
 	case l.NamespacePairs > 0 && n.pairs+pairs > l.NamespacePairs:
 		n.over = fault{fmt.Sprintf("the objects in namespace %q have more than %d keys", name, l.NamespacePairs), x.list}
-	case l.NamespaceBytes > 0 && n.bytes+bytes > l.NamespaceBytes:
-		n.over = fault{fmt.Sprintf("the objects in namespace %q use more than %d bytes of memory", name, l.NamespaceBytes), x.list}
 	default:
 		return true
 	}
@@ -132,7 +125,6 @@ func (x *Index) count(n *namespace, o *object, sign int64) {
 	n.pairs += pairs
 	n.bytes += bytes
 	x.bytes += bytes
-	x.limits.Memory.add(bytes)
 	if o.failed() {
 		n.failed += sign
 	}

@@ -27,32 +27,7 @@ const degree = 32
 type Limits struct {
 	Pairs          int64 // of the index
 	NamespacePairs int64 // of one namespace in it
-	NamespaceBytes int64
-	Memory         *Memory // of all indexes together
 }
-
-// Memory is the bytes that all indexes share. It is safe for concurrent use.
-type Memory struct {
-	limit int64
-	used  atomic.Int64
-}
-
-// NewMemory returns a limit in bytes.
-func NewMemory(limit int64) *Memory { return &Memory{limit: limit} }
-
-// Used returns the bytes in use.
-func (m *Memory) Used() int64 { return m.used.Load() }
-
-// Limit returns the limit in bytes.
-func (m *Memory) Limit() int64 { return m.limit }
-
-func (m *Memory) add(bytes int64) {
-	if m != nil {
-		m.used.Add(bytes)
-	}
-}
-
-func (m *Memory) fits(bytes int64) bool { return m == nil || m.used.Load()+bytes <= m.limit }
 
 // uid identifies an object: the bytes of a UUID, or a hash of another UID.
 type uid [16]byte
@@ -163,7 +138,6 @@ type Index struct {
 	full       fault
 	changed    bool // something that requests can read
 	faulty     bool // what faults returns
-	closed     bool
 
 	view atomic.Pointer[View]
 }
@@ -222,16 +196,6 @@ func (x *Index) Fail(ref Ref, err error) { x.Update(func(c *Changes) { c.Fail(re
 
 // Remove removes an object that has been deleted.
 func (x *Index) Remove(uid string) { x.Update(func(c *Changes) { c.Remove(uid) }) }
-
-// Close releases the memory of the index. Requests read the last content, and changes have no effect.
-func (x *Index) Close() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.limits.Memory.add(-x.bytes)
-	x.bytes, x.closed = 0, true
-	x.objects, x.namespaces = map[uid]*object{}, map[string]*namespace{}
-	x.pairs = btree.New(degree, byKey(x.definition.Scope))
-}
 
 // publish makes the content visible to requests.
 func (x *Index) publish() {

@@ -224,12 +224,6 @@ func TestChanges(t *testing.T) {
 			wantErr:   "the lookup is incomplete: it has more than 2 keys of objects",
 			wantStats: lookups.Stats{Objects: 1, Pairs: 2, Incomplete: "it has more than 2 keys of objects"},
 		},
-		"too much memory": {
-			definition: inNamespace, limits: lookups.Limits{Memory: lookups.NewMemory(200)},
-			change:    func(x *lookups.Index) { put(x, "b/one", "k"); put(x, "a/two", "k") },
-			wantErr:   "the lookup is incomplete: the lookups use more than 200 bytes of memory",
-			wantStats: lookups.Stats{Objects: 1, Pairs: 1, Incomplete: "the lookups use more than 200 bytes of memory"},
-		},
 		"too many keys in the namespace": {
 			definition: inNamespace, limits: lookups.Limits{NamespacePairs: 1},
 			change:  func(x *lookups.Index) { put(x, "a/one", "k"); put(x, "a/two", "k"); put(x, "b/one", "k") },
@@ -238,20 +232,20 @@ func TestChanges(t *testing.T) {
 				Objects: 2, Pairs: 2, Over: `the objects in namespace "a" have more than 1 keys`, OverNamespace: "a",
 			},
 		},
-		"too much memory in another namespace": {
-			definition: inNamespace, limits: lookups.Limits{NamespaceBytes: 200},
+		"too many keys in another namespace": {
+			definition: inNamespace, limits: lookups.Limits{NamespacePairs: 1},
 			change: func(x *lookups.Index) { put(x, "b/one", "k"); put(x, "b/two", "k"); put(x, "a/one", "k") },
 			want:   []string{"a/one"},
 			wantStats: lookups.Stats{
-				Objects: 2, Pairs: 2, Over: `the objects in namespace "b" use more than 200 bytes of memory`, OverNamespace: "b",
+				Objects: 2, Pairs: 2, Over: `the objects in namespace "b" have more than 1 keys`, OverNamespace: "b",
 			},
 		},
-		"too much memory in a namespace of the cluster": {
-			definition: inCluster, limits: lookups.Limits{NamespaceBytes: 200},
+		"too many keys in another namespace, whose objects the request could find": {
+			definition: inCluster, limits: lookups.Limits{NamespacePairs: 1},
 			change:  func(x *lookups.Index) { put(x, "b/one", "k"); put(x, "b/two", "k"); put(x, "a/one", "k") },
-			wantErr: `the lookup is incomplete: the objects in namespace "b" use more than 200 bytes of memory`,
+			wantErr: `the lookup is incomplete: the objects in namespace "b" have more than 1 keys`,
 			wantStats: lookups.Stats{
-				Objects: 2, Pairs: 2, Over: `the objects in namespace "b" use more than 200 bytes of memory`, OverNamespace: "b",
+				Objects: 2, Pairs: 2, Over: `the objects in namespace "b" have more than 1 keys`, OverNamespace: "b",
 			},
 		},
 		"the objects of a namespace are released": {
@@ -322,24 +316,22 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestMemoryIsReturned: an index without objects uses none, and neither does a closed one.
+// TestMemoryIsReturned: a namespace without objects uses none.
 func TestMemoryIsReturned(t *testing.T) {
-	memory := lookups.NewMemory(1 << 20)
-	x, closed := lookups.NewIndex(inNamespace, lookups.Limits{Memory: memory}), lookups.NewIndex(inCluster, lookups.Limits{Memory: memory})
+	x := lookups.NewIndex(inNamespace, lookups.Limits{})
 	for i := range 100 {
 		put(x, fmt.Sprintf("a/%d", i), "k", fmt.Sprint(i))
-		closed.Fail(ref(fmt.Sprintf("a/%d", i)), errors.New("x"))
+		x.Fail(ref(fmt.Sprintf("b/%d", i)), errors.New("x"))
 	}
-	if memory.Used() < 100*100 {
-		t.Errorf("%d bytes are counted", memory.Used())
+	if a, b := x.NamespaceBytes("a"), x.NamespaceBytes("b"); a < 100*100 || b < 100*100 || a+b != x.Stats().Bytes {
+		t.Errorf("%d and %d bytes are counted, %d in all", a, b, x.Stats().Bytes)
 	}
 	for i := range 100 {
 		x.Remove(fmt.Sprintf("a/%d", i))
 	}
-	closed.Close()
-	put(closed, "a/later", "k")
-	if memory.Used() != 0 {
-		t.Errorf("%d bytes are left", memory.Used())
+	x.Update(func(c *lookups.Changes) { c.Release("b", "it is full") })
+	if a, b := x.NamespaceBytes("a"), x.NamespaceBytes("b"); a != 0 || b != 0 || x.Stats().Bytes != 0 {
+		t.Errorf("%d and %d bytes are left, %d in all", a, b, x.Stats().Bytes)
 	}
 }
 

@@ -94,8 +94,8 @@ func newIndex(ctx context.Context, p *lookups.Program, objects *stored) *lookups
 func (w *World) checkVersions(kind schema.GroupVersionKind) error {
 	for i := range w.objects {
 		if o := &w.objects[i]; o.GroupVersionKind().GroupKind() == kind.GroupKind() && o.GroupVersionKind().Version != kind.Version {
-			return fmt.Errorf("the lookup reads %s, and %s is in %s: an API server converts it, this program cannot; give the object in that version",
-				kind.GroupVersion(), o.String(), o.APIVersion)
+			return fmt.Errorf("the lookup reads %s, and %s is in %s: an API server converts it, this program cannot; "+
+				"give the object in that version", kind.GroupVersion(), o.String(), o.APIVersion)
 		}
 	}
 	return nil
@@ -120,7 +120,8 @@ func (a *APIs) lookedUp(r *v1alpha1.LookupResource) (schema.GroupVersionKind, pl
 	gv := schema.GroupVersion{Group: r.Group, Version: r.Version}
 	for _, served := range a.Lists()[gv] {
 		if served.Name == r.Resource && !strings.Contains(served.Name, "/") {
-			return gv.WithKind(served.Kind), pluginapi.KindResource{GroupVersionResource: gv.WithResource(served.Name), Namespaced: served.Namespaced}, nil
+			found := pluginapi.KindResource{GroupVersionResource: gv.WithResource(served.Name), Namespaced: served.Namespaced}
+			return gv.WithKind(served.Kind), found, nil
 		}
 	}
 	return schema.GroupVersionKind{}, pluginapi.KindResource{}, fmt.Errorf(

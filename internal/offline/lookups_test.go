@@ -32,9 +32,10 @@ func (c *listedCluster) GetNamespace(_ context.Context, name string) (*corev1.Na
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
 }
 
-func (c *listedCluster) List(_ context.Context, r schema.GroupVersionResource, namespace, name string) ([]*unstructured.Unstructured, error) {
+func (c *listedCluster) List(
+	_ context.Context, r schema.GroupVersionResource, namespace, name string,
+) (out []*unstructured.Unstructured, err error) {
 	c.listed = append(c.listed, strings.Join([]string{r.Resource, namespace, name}, "/"))
-	var out []*unstructured.Unstructured
 	for _, u := range c.objects {
 		if namespace == "" || u.GetNamespace() == namespace {
 			out = append(out, u)
@@ -45,9 +46,12 @@ func (c *listedCluster) List(_ context.Context, r schema.GroupVersionResource, n
 
 func TestLookups(t *testing.T) {
 	const (
-		secrets = `resource: {version: v1, resource: secrets}, storedKeys: '[stored.metadata.labels.key]', requestKeys: '["a"]', value: stored.metadata.name`
+		keys    = `, storedKeys: '[stored.metadata.labels.key]', requestKeys: '["a"]', value: stored.metadata.name`
+		secrets = "resource: {version: v1, resource: secrets}" + keys
+		scalers = "resource: {group: autoscaling, version: v2, resource: horizontalpodautoscalers}" + keys
 		object  = "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: new}}\n"
 		one     = "---\n{apiVersion: v1, kind: Secret, metadata: {name: one, labels: {key: a}}}\n"
+		scaler  = "---\n{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: web}}\n"
 		two     = "---\n{apiVersion: v1, kind: Secret, metadata: {name: two, namespace: shop, labels: {key: a}}}\n"
 		broken  = "---\n{apiVersion: v1, kind: Secret, metadata: {name: broken}}\n"
 	)
@@ -57,24 +61,38 @@ func TestLookups(t *testing.T) {
 			"name": name, "namespace": namespace, "uid": "uid-" + name, "labels": map[string]any{"key": "a"},
 		}}}
 	}
+	lives := []*unstructured.Unstructured{live("one", "default"), live("two", "shop")}
 	for name, tt := range map[string]struct {
 		lookup, objects string
 		cluster         *listedCluster
 		want, wantErr   string
 		wantListed      []string
 	}{
-		"nothing":                      {lookup: secrets},
-		"in the namespace":             {lookup: secrets, objects: one + two, want: "one"},
-		"in the cluster":               {lookup: everywhere, objects: one + two, want: "one two"},
-		"without what has no keys":     {lookup: everywhere, objects: one + broken, want: "one"},
-		"an object without keys":       {lookup: secrets, objects: one + broken, wantErr: "an object has no keys: default/broken: storedKeys: no such key: labels"},
-		"the data of Secrets":          {lookup: strings.Replace(secrets, "stored.metadata.labels.key", "stored.data.key", 1), objects: one, wantErr: "no such key: data"},
-		"another version":              {lookup: strings.Replace(secrets, "version: v1", "version: v2", 1), wantErr: "the resource secrets of the lookup in v2 is not known"},
-		"an object in another version": {lookup: strings.Replace(secrets, "{version: v1, resource: secrets}", "{group: autoscaling, version: v2, resource: horizontalpodautoscalers}", 1), objects: "---\n{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: web}}\n", wantErr: "the lookup reads autoscaling/v2, and HorizontalPodAutoscaler web is in autoscaling/v1: an API server converts it"},
-		"the cluster in the namespace": {lookup: secrets, cluster: &listedCluster{objects: []*unstructured.Unstructured{live("one", "default"), live("two", "shop")}}, want: "one", wantListed: []string{"secrets/default/"}},
+		"nothing":                  {lookup: secrets},
+		"in the namespace":         {lookup: secrets, objects: one + two, want: "one"},
+		"in the cluster":           {lookup: everywhere, objects: one + two, want: "one two"},
+		"without what has no keys": {lookup: everywhere, objects: one + broken, want: "one"},
+		"an object without keys": {
+			lookup: secrets, objects: one + broken, wantErr: "an object has no keys: default/broken: storedKeys: no such key: labels",
+		},
+		"the data of Secrets": {
+			lookup:  strings.Replace(secrets, "stored.metadata.labels.key", "stored.data.key", 1),
+			objects: one, wantErr: "no such key: data",
+		},
+		"another version": {
+			lookup:  strings.Replace(secrets, "version: v1", "version: v2", 1),
+			wantErr: "the resource secrets of the lookup in v2 is not known",
+		},
+		"an object in another version": {
+			lookup: scalers, objects: scaler,
+			wantErr: "the lookup reads autoscaling/v2, and HorizontalPodAutoscaler web is in autoscaling/v1: an API server converts it",
+		},
+		"the cluster in the namespace": {
+			lookup: secrets, cluster: &listedCluster{objects: lives}, want: "one", wantListed: []string{"secrets/default/"},
+		},
 		"the cluster in all of them": {
 			lookup: everywhere, objects: "---\n{apiVersion: v1, kind: Secret, metadata: {name: two, namespace: shop, labels: {key: b}}}\n",
-			cluster: &listedCluster{objects: []*unstructured.Unstructured{live("one", "default"), live("two", "shop")}}, want: "one", wantListed: []string{"secrets//"},
+			cluster: &listedCluster{objects: lives}, want: "one", wantListed: []string{"secrets//"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +128,8 @@ func TestLookups(t *testing.T) {
 
 // TestHasObjects: a replay evaluates policies with lookups only if it has the objects.
 func TestHasObjects(t *testing.T) {
-	e, w := setUp(t, "---\n{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: web}}\n", policy.NewCompilerFor(policy.LatestEngine))
+	const scaler = "---\n{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: web}}\n"
+	e, w := setUp(t, scaler, policy.NewCompilerFor(policy.LatestEngine))
 	for name, tt := range map[string]struct {
 		lookup  string
 		cluster bool

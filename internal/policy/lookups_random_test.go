@@ -114,7 +114,7 @@ func (l *randomLookup) Lookup(_ context.Context, p *lookups.Program, q lookups.Q
 func randomLookups(t *testing.T) (out []*randomLookup) {
 	t.Helper()
 	for name, keys := range allRandomKeys() {
-		for _, match := range []v1alpha1.LookupMatch{v1alpha1.LookupMatchAny, v1alpha1.LookupMatchAllRequestKeys, v1alpha1.LookupMatchAllStoredKeys} {
+		for _, match := range []v1alpha1.LookupMatch{"Any", "AllRequestKeys", "AllStoredKeys"} {
 			for _, scope := range []string{"Namespace, keyErrors: Fail", "Namespace, keyErrors: Skip", "Cluster, keyErrors: Skip"} {
 				out = append(out, newRandomLookup(t, fmt.Sprintf("%s-%d", name, len(out)), keys, match, scope))
 			}

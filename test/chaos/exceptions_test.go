@@ -23,10 +23,8 @@ const (
 	// exceptionPlace is the place whose policy permits exceptions.
 	exceptionPlace = places - 1
 	exceptedRule   = "never-bad"
-	// exceptionLag is how long after its acknowledged deletion an exception may have an effect, and
-	// watchedAfter how long after it requests for its object are sent.
+	// exceptionLag is how long after its acknowledged deletion an exception may have an effect.
 	exceptionLag = 30 * time.Second
-	watchedAfter = exceptionLag + 15*time.Second
 	stallTime    = 45 * time.Second
 	// settledAfter is how long all answers have to agree with a change that has its effect.
 	settledAfter = 2500 * time.Millisecond
@@ -55,15 +53,30 @@ type changedExceptions struct {
 	objects []*excepted
 	took    map[string][]time.Duration // delays of effects, by what had changed
 	caller  *caller
+
+	objectOf func(*excepted) client.Object // lets an object pass
+	lag      time.Duration                 // for which it may do so after its deletion
+	decision string                        // of a request that it lets pass, in metrics
+	breakAll func(every bool)              // a round of faults
 }
+
+// watchedAfter is how long after a deletion requests are sent.
+func (e *changedExceptions) watchedAfter() time.Duration { return e.lag + 15*time.Second }
 
 // exceptionsChanged creates and deletes exceptions while the leader and a replica are killed, and
 // another replica does not hear of changes.
 func exceptionsChanged(r *run) {
-	e := &changedExceptions{run: r, took: map[string][]time.Duration{}}
+	e := &changedExceptions{run: r, took: map[string][]time.Duration{}, objectOf: exceptionOf, lag: exceptionLag, decision: "excepted"}
+	e.breakAll = e.stallAndKill
 	defer e.judge()
 	e.permit()
 	defer e.forbid()
+	e.change()
+}
+
+// change changes objects, first without faults, then with them.
+func (e *changedExceptions) change() {
+	r := e.run
 	e.caller = r.newCaller(exceptionPlace)
 	ctx, cancel := context.WithCancel(r.Context())
 	var probes sync.WaitGroup
@@ -74,7 +87,7 @@ func exceptionsChanged(r *run) {
 	e.underFaults()
 	churned := time.Now()
 	e.measure(r.size.of(8, 20))
-	pause(r.T, time.Until(churned.Add(watchedAfter)))
+	pause(r.T, time.Until(churned.Add(e.watchedAfter())))
 	e.weighDelays()
 }
 
@@ -114,7 +127,7 @@ func (e *changedExceptions) stamp(at *time.Time) {
 	*at = time.Now()
 }
 
-func (e *changedExceptions) objectOf(o *excepted) *v1alpha1.WebhookPolicyException {
+func exceptionOf(o *excepted) client.Object {
 	return &v1alpha1.WebhookPolicyException{
 		ObjectMeta: metav1.ObjectMeta{Namespace: place(exceptionPlace), Name: o.exception},
 		Spec: v1alpha1.WebhookPolicyExceptionSpec{
@@ -212,7 +225,7 @@ func (e *changedExceptions) choose() *excepted {
 		switch age := time.Since(o.deleted); {
 		case o.deleted.IsZero(), age < 2*settledAfter:
 			changing = append(changing, o)
-		case age < watchedAfter:
+		case age < e.watchedAfter():
 			old = append(old, o)
 		}
 	}
@@ -316,7 +329,7 @@ func (e *changedExceptions) behind(o *excepted, from time.Time, contrary outcome
 
 // exceptedBy returns how many requests each replica has excepted.
 func (e *changedExceptions) exceptedBy() map[string]int {
-	series := fmt.Sprintf(`ostiary_policy_requests_total{decision="excepted",operation="CREATE",policy=%q} `, place(exceptionPlace))
+	series := fmt.Sprintf(`ostiary_policy_requests_total{decision=%q,operation="CREATE",policy=%q} `, e.decision, place(exceptionPlace))
 	out := map[string]int{}
 	for _, m := range e.all() {
 		text, err := m.scrape(e.Context())
@@ -357,14 +370,14 @@ func (e *changedExceptions) underFaults() {
 	}
 	e.note("excepted up to %s after a deletion while watches got no response, %s while open ones got none",
 		longest[true].Round(100*time.Millisecond), longest[false].Round(100*time.Millisecond))
-	if longest[true] < exceptionLag/2 {
+	if longest[true] < e.lag/2 {
 		e.problem("no replica was behind: the harness is blind")
 	}
 }
 
-// breakAll kills the leader and then another replica, while the third one does not hear of changes
+// stallAndKill kills the leader and then another replica, while the third one does not hear of changes
 // of exceptions.
-func (e *changedExceptions) breakAll(every bool) {
+func (e *changedExceptions) stallAndKill(every bool) {
 	leader := e.leader(e.T)
 	others := slices.DeleteFunc(e.all(), func(m *member) bool { return m == leader })
 	stale, victim := others[0], others[1]
@@ -438,7 +451,7 @@ func (e *changedExceptions) judge() {
 		switch o := byName[q.name]; {
 		case o == nil || o.asked.IsZero() || q.answered.Before(o.asked):
 			early++
-		case !o.deleted.IsZero() && q.sent.After(o.deleted.Add(exceptionLag)):
+		case !o.deleted.IsZero() && q.sent.After(o.deleted.Add(e.lag)):
 			late++
 		default:
 			passed++
@@ -449,7 +462,7 @@ func (e *changedExceptions) judge() {
 		e.problem("%d requests passed without an exception", early)
 	}
 	if late > 0 {
-		e.problem("%d requests passed more than %s after the exception was deleted", late, exceptionLag)
+		e.problem("%d requests passed more than %s after the exception was deleted", late, e.lag)
 	}
 	e.note("%d excepted by %d exceptions", passed, len(e.objects))
 }

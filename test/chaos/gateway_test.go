@@ -92,7 +92,7 @@ func (g *gateway) close() {
 func (g *gateway) handler(proxy http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(time.Duration(g.delay.Load()))
-		if watchesExceptions(r) {
+		if canStall(r) {
 			g.serveWatch(proxy, w, r)
 			return
 		}

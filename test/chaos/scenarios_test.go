@@ -17,6 +17,7 @@ func scenarios() []scenario {
 		{name: "policies-changed", points: "none: what API servers may keep to", run: policiesChanged},
 		{name: "policies-recreated", points: "none: what API servers may keep to", run: policiesRecreated},
 		{name: "exceptions-changed", points: "none: exceptions", flags: openMetrics, run: exceptionsChanged},
+		{name: "lookups-changed", points: "none: lookups", flags: youngLookups, run: lookupsChanged},
 		{name: "old-ca-restored", points: "11", run: oldCARestored},
 		{name: "clocks-wrong", points: "12", wrongClocks: true, run: clocksWrong},
 		{name: "apiservers-restarted", points: "13", run: apiServersRestarted},
@@ -61,6 +62,9 @@ func realOverlap(s size) []string { return []string{"--trust-overlap=" + s.overl
 func byURL(size) []string { return []string{urlFlag} }
 
 func openMetrics(size) []string { return []string{"--metrics-auth=false"} }
+
+// youngLookups have a lag that a scenario can exceed.
+func youngLookups(size) []string { return []string{"--metrics-auth=false", "--lookup-max-age=1m"} }
 
 func reportingViolations(size) []string {
 	return []string{"--metrics-auth=false", "--report-violations=log,events"}

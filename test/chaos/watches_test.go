@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// watchStall keeps the responses to watches of exceptions from a manager, without an error, while
+// watchStall keeps the responses to watches of exceptions, and of the objects of lookups, from a manager, without an error, while
 // everything else works: the manager renews its Lease, is ready and gets calls.
 type watchStall struct {
 	began time.Time
@@ -26,10 +26,11 @@ func (g *gateway) releaseWatches() {
 	}
 }
 
-// watchesExceptions reports whether a request watches the exceptions of namespaces. Watches of the
-// cluster kind, which has none here, would make a replica apply no exception sooner.
-func watchesExceptions(r *http.Request) bool {
-	return strings.Contains(r.URL.Path, "/webhookpolicyexceptions") && r.URL.Query().Has("watch")
+// canStall reports whether a request watches the exceptions of namespaces, or the objects of lookups. Watches of
+// the cluster kind, which has none here, would make a replica apply no exception sooner.
+func canStall(r *http.Request) bool {
+	path := r.URL.Path
+	return r.URL.Query().Has("watch") && (strings.Contains(path, "/webhookpolicyexceptions") || strings.HasSuffix(path, "/"+lookedUp))
 }
 
 func (g *gateway) serveWatch(proxy http.Handler, w http.ResponseWriter, r *http.Request) {

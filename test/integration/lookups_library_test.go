@@ -58,7 +58,7 @@ func TestLookupsOfLibrary(t *testing.T) {
 
 func (c *cluster) testLookup(t *testing.T, e lookupExample) {
 	names := c.exampleNamespaces(t, example{Namespaces: map[string]exampleNamespace{"a": {}, "b": {}}})
-	c.applyLookups(t, e)
+	c.applyLookups(t, e.Policy, func(policy string) string { return policy })
 	for i := range e.Given {
 		c.applied(t, inYAML(t, names.of(&e.Given[i])))
 	}
@@ -75,9 +75,9 @@ func (c *cluster) testLookup(t *testing.T, e lookupExample) {
 }
 
 // applyLookups applies a policy of the library that denies, its role, and the kinds of its test.
-func (c *cluster) applyLookups(t *testing.T, e lookupExample) {
+func (c *cluster) applyLookups(t *testing.T, name string, edit func(policy string) string) {
 	t.Helper()
-	folder := "../../" + libraryFolder + "references/" + e.Policy + "/"
+	folder := "../../" + libraryFolder + "references/" + name + "/"
 	if definitions, err := os.ReadFile(folder + "definitions.yaml"); err == nil {
 		c.applied(t, string(definitions))
 		_, errOut, err := c.kubectl(t.Context(), string(definitions), "wait", "--for=condition=Established", "-f", "-")
@@ -89,10 +89,10 @@ func (c *cluster) applyLookups(t *testing.T, e lookupExample) {
 	must(t, err)
 	policy, err := os.ReadFile(folder + "policy.yaml")
 	must(t, err)
-	c.applied(t, string(role), strings.Replace(string(policy), "validationActions: [Audit]", "validationActions: [Deny]", 1))
-	t.Cleanup(func() { c.awaitPolicyGone(t, e.Policy) })
-	t.Cleanup(func() { c.discard(e.Policy) })
-	c.awaitReady(t, e.Policy)
+	c.applied(t, string(role), edit(strings.Replace(string(policy), "validationActions: [Audit]", "validationActions: [Deny]", 1)))
+	t.Cleanup(func() { c.awaitPolicyGone(t, name) })
+	t.Cleanup(func() { c.discard(name) })
+	c.awaitReady(t, name)
 }
 
 func (c *cluster) patched(t *testing.T, object *unstructured.Unstructured, change map[string]any) {

@@ -50,7 +50,7 @@ func TestLookupsOfASilentWatch(t *testing.T) {
 	open := g.keep(t, "limitranges", silent)
 	g.cut() // the watches that are open
 	must(t, c.Delete(t.Context(), stored))
-	must(t, c.Create(t.Context(), labelledLimits(namespace, "later", "two")))
+	c.create(t, labelledLimits(namespace, "later", "two"))
 	const old = "the API server has not confirmed the limitranges for more than 1m0s, the limit of --lookup-max-age"
 	c.awaitVerdict(t, namespace, "two", name, old)
 	c.awaitVerdict(t, namespace, "one", name, old)

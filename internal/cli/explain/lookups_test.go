@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -50,8 +49,10 @@ data: {password: c2VjcmV0}
 	const ingress = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: default}, " +
 		"spec: {rules: [{host: a.example.com}, {host: b.example.com}]}}"
 	t.Chdir(t.TempDir())
-	if err := errors.Join(os.WriteFile("policies.yaml", []byte(policies), 0o600), os.WriteFile("ingress.yaml", []byte(ingress), 0o600)); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"policies.yaml": policies, "ingress.yaml": ingress} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, tt := range map[string]struct {
 		args          []string

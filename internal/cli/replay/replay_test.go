@@ -152,8 +152,10 @@ spec:
 			manifest: unique, pod: "a", want: "unknown",
 			wantMessage: "the policy looks up services, which the log does not have: name a dump of them with -f",
 		},
-		"with a dump":               {manifest: unique + dump, pod: "a", want: "allow"},
-		"with a dump without it":    {manifest: unique + dump, pod: "b", want: "deny", wantMessage: "WebhookPolicy 'unique-team' denied request: no Service"},
+		"with a dump": {manifest: unique + dump, pod: "a", want: "allow"},
+		"with a dump without it": {
+			manifest: unique + dump, pod: "b", want: "deny", wantMessage: "WebhookPolicy 'unique-team' denied request: no Service",
+		},
 		"a request that is skipped": {manifest: unique, pod: "skipped", want: "skip"},
 		"a condition that looks up": {
 			manifest: strings.Replace(unique, "object.metadata.name != 'skipped'", "lookups.same.size() > 0", 1), pod: "a", want: "unknown",
