@@ -13,7 +13,7 @@ import (
 // KyvernoDifferences are the intended differences from Kyverno's engine.
 func KyvernoDifferences() []Difference {
 	return slices.Concat(
-		kyvernoUpdates(), kyvernoTemplates(), kyvernoTemplateFields(), kyvernoErrors(), kyvernoTexts(), kyvernoPatches(),
+		kyvernoUpdates(), kyvernoTemplates(), kyvernoTemplateFields(), kyvernoErrors(), kyvernoIgnored(), kyvernoTexts(), kyvernoPatches(),
 		kyvernoPodSecurity(),
 	)
 }
@@ -33,20 +33,6 @@ func kyvernoErrors() []Difference {
 			Note: "stays as it is: Kyverno denies it",
 			Shows: func(d *Disagreement) bool {
 				return d.Effect != DeniesMore && d.Source.Failed && d.sourceSays("failed to evaluate list")
-			},
-		},
-		{
-			Row:  "a mutation with `foreach` over an absent list, or one that fails beside others",
-			Note: "if a mutation fails, the others of the policy are applied",
-			Shows: func(d *Disagreement) bool {
-				return d.Effect == OtherObject && d.Source.Failed && sameJSON(d.Source.Object, d.Request.Object.Raw)
-			},
-		},
-		{
-			Row:  "a pattern that fails although the field of an anchor is absent, with `failurePolicy: Ignore`",
-			Note: "the field of one of its anchors is absent",
-			Shows: func(d *Disagreement) bool {
-				return d.Effect == DeniesMore && d.Source.Failed && !d.Ours.Failed && d.sourceSays("rule execution error")
 			},
 		},
 		{
@@ -79,6 +65,26 @@ func kyvernoErrors() []Difference {
 			Note: "Kyverno has an empty object",
 			Shows: func(d *Disagreement) bool {
 				return d.Request.Operation != admissionv1.Update && d.Effect == AllowsMore && d.sourceSays("no such key")
+			},
+		},
+	}
+}
+
+// kyvernoIgnored are the differences of policies with the failurePolicy Ignore.
+func kyvernoIgnored() []Difference {
+	return []Difference{
+		{
+			Row:  "a mutation with `foreach` over an absent list, or one that fails beside others",
+			Note: "if a mutation fails, the others of the policy are applied",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == OtherObject && d.Source.Failed && sameJSON(d.Source.Object, d.Request.Object.Raw)
+			},
+		},
+		{
+			Row:  "a pattern that fails although the field of an anchor is absent, with `failurePolicy: Ignore`",
+			Note: "the field of one of its anchors is absent",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect == DeniesMore && d.Source.Failed && !d.Ours.Failed && d.sourceSays("rule execution error")
 			},
 		},
 	}

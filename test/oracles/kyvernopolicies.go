@@ -94,13 +94,13 @@ func (k *kyvernoAuthor) exception() object {
 	if k.chance(6) {
 		resources["selector"] = k.selector()
 	}
-	names := []any{"rule", "autogen-rule", "autogen-cronjob-rule"}
+	names := list{"rule", "autogen-rule", "autogen-cronjob-rule"}
 	return object{
 		"apiVersion": "kyverno.io/v2",
 		"kind":       "PolicyException",
 		"metadata":   object{"name": "exception", "namespace": "shop"},
 		"spec": object{
-			"exceptions": list{object{"policyName": "policy", "ruleNames": list(names[:1+k.IntN(3)])}},
+			"exceptions": list{object{"policyName": "policy", "ruleNames": names[:1+k.IntN(3)]}},
 			"match":      object{"any": list{object{"resources": resources}}},
 		},
 	}

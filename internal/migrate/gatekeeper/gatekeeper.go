@@ -289,6 +289,7 @@ func (b *builder) spec() {
 	}
 	s.Variables = []admissionregistrationv1.Variable{{Name: "anyObject", Expression: object}}
 	s.Variables = append(s.Variables, from.Variables...)
+	b.lookups()
 	if source := b.definition.field; source != "" {
 		for _, field := range []string{"matchConditions", "variables", "validations"} {
 			b.output.Origins = append(b.output.Origins, conversion.Origin{

@@ -473,7 +473,7 @@ func convertText(t *testing.T, text string) *offline.Engine {
 	return engine
 }
 
-func evaluate(t *testing.T, engine *offline.Engine, text string) *offline.Result {
+func evaluate(t *testing.T, engine *offline.Engine, text string, stored ...load.Object) *offline.Result {
 	t.Helper()
 	objects, err := load.Text(t.Context(), "object.yaml", []byte(text))
 	if err != nil {
@@ -483,7 +483,7 @@ func evaluate(t *testing.T, engine *offline.Engine, text string) *offline.Result
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := engine.Evaluate(t.Context(), request, offline.NewWorld(engine.APIs, nil, nil, offline.Answers(nil)), offline.Options{})
+	result, err := engine.Evaluate(t.Context(), request, offline.NewWorld(engine.APIs, nil, stored, offline.Answers(nil)), offline.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

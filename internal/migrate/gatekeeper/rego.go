@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
 // engineRego is the engine of templates in Rego that have a source for each engine.
@@ -23,6 +25,8 @@ type publicTemplate struct {
 	Unless []string `json:"unless,omitempty"`
 	// Rounded are amounts that the template multiplies with fractions of 64 bits.
 	Rounded []string `json:"rounded,omitempty"`
+	// Lookups find the objects that the template reads from Gatekeeper's inventory.
+	Lookups []v1alpha1.Lookup `json:"lookups,omitempty"`
 	// Source is the CEL. A variable without an expression is one that several templates use.
 	Source celSource `json:"source"`
 }
@@ -155,6 +159,18 @@ func (b *builder) readsOthers() {
 				"remove the parameter, or use an external webhook",
 			)
 		}
+	}
+}
+
+// lookups adds the lookups of a template of the public library.
+func (b *builder) lookups() {
+	if t := b.definition.public; t != nil && len(t.Lookups) > 0 {
+		b.policy.Spec.Lookups = slices.Clone(t.Lookups)
+		b.change(
+			"spec.lookups",
+			"other objects are found by lookups, at most 1,000, without those whose keys have more than 1 KiB: Gatekeeper "+
+				"reads what its Config keeps in its inventory",
+		)
 	}
 }
 

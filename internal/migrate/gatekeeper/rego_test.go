@@ -199,11 +199,46 @@ func publicEngine(t *testing.T, p *publicTemplate, parameters string) *offline.E
 // The CEL of a public template decides as its Rego about objects that were decided otherwise.
 func TestPublicDecisions(t *testing.T) {
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: b}\nspec: {containers: [%s]}\n"
+	const ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: %s, namespace: %s}\nspec: {rules: [{%s}]}\n"
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: b}\nspec: {%s}\n"
 	const limit = "{name: a, image: a, resources: {requests: {cpu: 50m, memory: 1Gi}, limits: {cpu: %s, memory: 1Gi}}}"
 	tests := map[string]struct {
 		kind, parameters, object string
+		stored                   string
 		want                     bool
 	}{
+		"the host of another Ingress": {
+			kind: "K8sUniqueIngressHost", parameters: "{}",
+			object: fmt.Sprintf(ingress, "a", "b", "host: x"), stored: fmt.Sprintf(ingress, "c", "other", "host: x"),
+		},
+		"another host": {
+			kind: "K8sUniqueIngressHost", parameters: "{}", want: true,
+			object: fmt.Sprintf(ingress, "a", "b", "host: x"), stored: fmt.Sprintf(ingress, "c", "other", "host: y"),
+		},
+		"an Ingress without a host": {
+			kind: "K8sUniqueIngressHost", parameters: "{}", want: true,
+			object: fmt.Sprintf(ingress, "a", "b", ""), stored: fmt.Sprintf(ingress, "c", "other", ""),
+		},
+		"its own host": {
+			kind: "K8sUniqueIngressHost", parameters: "{}", want: true,
+			object: fmt.Sprintf(ingress, "a", "b", "host: x"), stored: fmt.Sprintf(ingress, "a", "b", "host: x"),
+		},
+		"the selector of another Service": {
+			kind: "K8sUniqueServiceSelector", parameters: "{}",
+			object: fmt.Sprintf(service, "a", "selector: {a: b, c: d}"), stored: fmt.Sprintf(service, "c", "selector: {c: d, a: b}"),
+		},
+		"a part of a selector": {
+			kind: "K8sUniqueServiceSelector", parameters: "{}", want: true,
+			object: fmt.Sprintf(service, "a", "selector: {a: b}"), stored: fmt.Sprintf(service, "c", "selector: {c: d, a: b}"),
+		},
+		"Services without a selector": {
+			kind: "K8sUniqueServiceSelector", parameters: "{}",
+			object: fmt.Sprintf(service, "a", ""), stored: fmt.Sprintf(service, "c", ""),
+		},
+		"another kind than a Service": {
+			kind: "K8sUniqueServiceSelector", parameters: "{}", want: true,
+			object: fmt.Sprintf(ingress, "a", "b", ""), stored: fmt.Sprintf(service, "c", ""),
+		},
 		"a type of profiles that is not known": {
 			kind: "K8sPSPAppArmor", parameters: `{allowedProfiles: [""]}`,
 			object: fmt.Sprintf(pod, "{name: a, image: a, securityContext: {appArmorProfile: {type: Mine}}}"),
@@ -230,7 +265,11 @@ func TestPublicDecisions(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			at := slices.IndexFunc(templates, func(p publicTemplate) bool { return p.Kind == tt.kind })
-			got := evaluate(t, publicEngine(t, &templates[at], tt.parameters), tt.object)
+			stored, err := load.Text(t.Context(), "stored.yaml", []byte(tt.stored))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := evaluate(t, publicEngine(t, &templates[at], tt.parameters), tt.object, stored...)
 			if got.Allowed != tt.want {
 				t.Errorf("got allowed %v, want %v", got.Allowed, tt.want)
 			}

@@ -63,9 +63,7 @@ func (b *builder) entries(e *appliedException, f filter, out *convertedRule, c c
 	if b.Source.Kind == kindPolicy && (len(namespaces) == 0 || slices.Contains(namespaces, b.namespace())) {
 		namespaces = []string{b.namespace()}
 	}
-	isOther := len(f.Roles)+len(f.ClusterRoles)+len(f.Subjects)+len(d.Annotations)+len(d.Operations) > 0 ||
-		d.NamespaceSelector != nil || d.Name != "" && len(d.Names) > 0 || len(d.Kinds) == 0
-	if isOther || !areNames(names) || slices.ContainsFunc(namespaces, scalar.HasWildcard) || !isPlainSelector(d.Selector) {
+	if f.hasOtherParts() || !areNames(names) || slices.ContainsFunc(namespaces, scalar.HasWildcard) {
 		return exceptionEntries{}, false
 	}
 	byGroup, ok := b.exemptResources(e, d.Kinds, out, c, len(namespaces) > 0)
@@ -81,6 +79,14 @@ func (b *builder) entries(e *appliedException, f filter, out *convertedRule, c c
 	return made, len(made.match) <= maxExceptionEntries
 }
 
+// hasOtherParts reports whether a block selects by what exception objects do not have.
+func (f filter) hasOtherParts() bool {
+	d := f.Resources
+	lists := len(f.Roles) + len(f.ClusterRoles) + len(f.Subjects) + len(d.Annotations) + len(d.Operations)
+	return lists > 0 || d.NamespaceSelector != nil || d.Name != "" && len(d.Names) > 0 || len(d.Kinds) == 0 ||
+		!isPlainSelector(d.Selector)
+}
+
 // extendsRule reports whether the rule is extended to pod templates.
 func (b *builder) extendsRule(out *convertedRule) bool {
 	return out.extends && b.extends() && len(b.controllerKinds()) > 0
@@ -93,24 +99,12 @@ func (b *builder) exemptResources(
 ) (map[string][]string, bool) {
 	byGroup := map[string][]string{}
 	for _, text := range kinds {
-		k, ok := parseKind(text)
-		if !ok || scalar.HasWildcard(k.kind) || k.version != "*" && !servesOneVersion(c, k) || k.subresource != "" {
-			return nil, false
-		}
-		found := c.find(k)
-		if len(found) == 0 {
+		found := exactKind(text, c)
+		if len(found) == 0 || slices.ContainsFunc(found, func(s servedKind) bool { return s.namespaced != namespaced }) {
 			return nil, false
 		}
 		for _, s := range found {
-			if s.namespaced != namespaced {
-				return nil, false
-			}
-			generated := "autogen-" + out.name
-			if s.Kind == "CronJob" {
-				generated = "autogen-cronjob-" + out.name
-			}
-			isTemplate := b.extendsRule(out) && slices.Contains(b.controllerKinds(), s.Kind) && controllerResources()[s.Kind] == s.resource
-			if isTemplate && !e.refersTo(b.source, generated) || !isTemplate && !e.refersTo(b.source, out.name) {
+			if !b.exempts(e, s, out) {
 				continue
 			}
 			for _, r := range exemptOf(s.resource) {
@@ -121,6 +115,27 @@ func (b *builder) exemptResources(
 		}
 	}
 	return byGroup, true
+}
+
+// exactKind returns the resources of a kind; nil if the text does not name one kind in all of its versions.
+func exactKind(text string, c catalogue) []servedKind {
+	k, ok := parseKind(text)
+	if !ok || scalar.HasWildcard(k.kind) || k.subresource != "" || k.version != "*" && !servesOneVersion(c, k) {
+		return nil
+	}
+	return c.find(k)
+}
+
+// exempts reports whether the exception names the rule that Kyverno evaluates for a kind.
+func (b *builder) exempts(e *appliedException, s servedKind, out *convertedRule) bool {
+	rule := out.name
+	if b.extendsRule(out) && slices.Contains(b.controllerKinds(), s.Kind) && controllerResources()[s.Kind] == s.resource {
+		rule = "autogen-" + out.name
+		if s.Kind == "CronJob" {
+			rule = "autogen-cronjob-" + out.name
+		}
+	}
+	return e.refersTo(b.source, rule)
 }
 
 // exemptOf returns a resource with what Kyverno matches with it.

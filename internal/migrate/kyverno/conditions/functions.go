@@ -264,6 +264,9 @@ func toString(c functionCall) (Value, error) {
 		text := ce.If(v.place.Present(), asText(v.place.Value()), ce.Quote("null"))
 		return computedValue(text, ce.ShapeOfKind(ce.KindString)), nil
 	}
+	if v.when.String() != "" && v.absent == absentNull {
+		return computedValue(v.orNullText(asText(v.expression)), ce.ShapeOfKind(ce.KindString)), nil
+	}
 	if isText {
 		return v, nil
 	}

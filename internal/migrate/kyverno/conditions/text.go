@@ -144,11 +144,20 @@ func textOf(v Value) (ce.Expression, error) {
 	}
 	switch v.kind() {
 	case ce.KindString:
-		return e, nil
 	case ce.KindInt, ce.KindBool, ce.KindIntOrString, ce.KindQuantity, ce.KindAny:
-		return ce.Function("string", e), nil
+		e = ce.Function("string", e)
+	default:
+		return e, leftOut("a list or map in a text")
 	}
-	return e, leftOut("a list or map in a text")
+	return v.orNullText(e), nil
+}
+
+// orNullText is a text of the value, or null as Kyverno writes it.
+func (v Value) orNullText(text ce.Expression) ce.Expression {
+	if v.when.String() == "" || v.absent != absentNull {
+		return text
+	}
+	return ce.If(v.when, text, ce.Quote("null"))
 }
 
 type textPart struct {
