@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	celcommon "k8s.io/apiserver/pkg/cel/common"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/celengine"
@@ -155,16 +154,17 @@ const valueCostFactor = 10
 
 // listOf returns a result as CEL reads it, and its cost.
 func listOf(found lookups.Result) (ref.Val, int64, error) {
-	list := make([]any, len(found.Values))
+	list := make([]ref.Val, len(found.Values))
 	cost := int64(1)
 	for i, v := range found.Values {
-		var err error
-		if list[i], err = v.Decode(); err != nil {
+		value, err := v.Decode()
+		if err != nil {
 			return nil, 0, err
 		}
+		list[i] = types.DefaultTypeAdapter.NativeToValue(value)
 		cost += 1 + int64(len(v.Namespace)+len(v.Name)+len(v.JSON))/valueCostFactor
 	}
-	return celcommon.SchemalessTypedToVal(list), cost, nil
+	return types.NewRefValList(types.DefaultTypeAdapter, list), cost, nil
 }
 
 // own returns what identifies the object of the request among the objects of a lookup. Of a pod template it is the workload.
