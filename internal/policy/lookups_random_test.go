@@ -344,7 +344,7 @@ func TestRandomLookups(t *testing.T) {
 		}
 	}
 	for _, outcome := range []string{failed, "", "1", "2", "3"} {
-		if counts[outcome] < randomCases/100 {
+		if counts[outcome] < randomCases/200 { // the rarest, errors, are about one in a hundred
 			t.Errorf("the cases are too much alike: %v", counts)
 		}
 	}
