@@ -336,15 +336,15 @@ func TestRandomLookups(t *testing.T) {
 			t.Fatalf("case %d of seed %d: got %q, want %q\nlookup %+v\n%s of %s %+v\n%s", i, *seed, got, want,
 				l.spec, request.Operation, request.Resource.Resource, own, describeDump(r.dump))
 		}
-		switch {
-		case want == failed || want == "":
+		switch want {
+		case failed, "":
 			counts[want]++
 		default:
 			counts[fmt.Sprint(min(strings.Count(want, " ")+1, 3))]++
 		}
 	}
 	for _, outcome := range []string{failed, "", "1", "2", "3"} {
-		if counts[outcome] < randomCases/100 {
+		if counts[outcome] < randomCases/200 { // the rarest, errors, are about one in a hundred
 			t.Errorf("the cases are too much alike: %v", counts)
 		}
 	}
