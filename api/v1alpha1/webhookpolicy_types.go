@@ -265,8 +265,9 @@ type WebhookPolicyStatus struct {
 	// conditions are Accepted (the policy compiles and may be registered),
 	// Registered (the webhook configurations contain it), Reachable (API servers
 	// reach Ostiary or the backend), CAReady (only with a backend: its CA bundle is
-	// current), RolledOut (only with rollouts: they have reached their final actions) and Ready (the policy is enforced on every API server). Reconciling
-	// and Stalled are present only while they are true.
+	// current), RolledOut (only with rollouts: they have reached their final actions)
+	// and Ready (the policy is enforced on every API server). Reconciling and Stalled
+	// are present only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -28,6 +28,7 @@ type changeDetector struct {
 // reports.
 type known struct {
 	generation  int64
+	loaded      string // the version: another one can be that of a step of a rollout
 	observation observation
 	webhooks    []v1alpha1.WebhookReference
 	types       *admissionregistrationv1.TypeChecking
@@ -51,7 +52,7 @@ func (d *changeDetector) changed(state *policies.State, concerns func(*v1alpha1.
 			continue
 		}
 		in := inputsOf(e.Policy)
-		*k = known{generation: e.Policy.Generation, types: in.types, audit: in.audit, rehearsed: in.rehearsed}
+		*k = known{generation: e.Policy.Generation, loaded: e.LoadedVersion(), types: in.types, audit: in.audit, rehearsed: in.rehearsed}
 		k.observation, k.webhooks = gather(e.Policy, state, in)
 		before := d.known[uid]
 		if before != nil && reflect.DeepEqual(before, k) {

@@ -31,6 +31,10 @@ func TestChangeDetector(t *testing.T) {
 		}
 		return s
 	}
+	atVersion := func(e *policies.Entry, version string) *policies.Entry {
+		e.Policy.ResourceVersion = version
+		return e
+	}
 	everything := func(*v1alpha1.WebhookPolicy) bool { return true }
 	onlyB := func(p *v1alpha1.WebhookPolicy) bool { return p.Name == "b" }
 	var missing, checked string
@@ -100,6 +104,13 @@ func TestChangeDetector(t *testing.T) {
 		{
 			name:       "the audit finds others, and a generation",
 			state:      stateOf(true, entry("a", 3, true), entry("b", 1, false)),
+			checked:    "b",
+			violations: 2,
+			want:       []string{"a"},
+		},
+		{
+			name:       "another step of a rollout",
+			state:      stateOf(true, atVersion(entry("a", 3, true), "7"), entry("b", 1, false)),
 			checked:    "b",
 			violations: 2,
 			want:       []string{"a"},

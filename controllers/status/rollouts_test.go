@@ -200,7 +200,8 @@ func TestActionsOfSteps(t *testing.T) {
 		failurePolicy admissionregistrationv1.FailurePolicyType
 		message       string
 	}{
-		"a step":           {v1alpha1.BindingStatus{Name: "b", Step: "learn", Next: &metav1.Time{}}, "Audit 1/1", admissionregistrationv1.Ignore, "are recorded"},
+		"a step": {v1alpha1.BindingStatus{Name: "b", Step: "learn", Next: &metav1.Time{}}, "Audit 1/1",
+			admissionregistrationv1.Ignore, "are recorded"},
 		"the final action": {v1alpha1.BindingStatus{Name: "b", Final: true}, "Deny", admissionregistrationv1.Fail, "are denied"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -359,3 +359,49 @@ func TestRolloutWaitsForOlderReplica(t *testing.T) {
 	c.awaitAction(t, "rollout-skewed", "Deny")
 	c.awaitDenied(t, namespace, "rollout-skewed")
 }
+
+// Many policies go on to the next step at once, with one write of each status. At rest, nothing is written.
+func TestRolloutsOfManyPolicies(t *testing.T) {
+	count := 1000
+	if testing.Short() {
+		count = 50
+	}
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	name := func(i int) string { return fmt.Sprintf("rollout-many-%d", i) }
+	for i := range count {
+		c.apply(t, newPolicy(name(i), namespace, rollingOut("", stage("learn", "Audit", 600), stage("warn", "Warn", 600))))
+	}
+	for i := range count {
+		c.awaitReady(t, name(i))
+	}
+	since := c.rest(t)
+	for i := range count { // all of them within some seconds
+		c.change(t, name(i), func(p *v1alpha1.WebhookPolicy) {
+			command := rollout.Command{Action: rollout.Skip, Binding: "all", Token: p.Status.Bindings[0].Token}
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, rollout.Annotation, command.String())
+		})
+	}
+	for i := range count {
+		c.awaitAction(t, name(i), "Warn 2/2")
+	}
+	c.rest(t)
+	writes := map[string]int{}
+	for _, write := range c.audit.managerWrites(t, since) {
+		for word := range strings.FieldsSeq(write) {
+			if strings.Contains(word, "rollout-many-") {
+				writes[word]++
+			}
+		}
+	}
+	most := 0
+	for _, n := range writes {
+		most = max(most, n)
+	}
+	t.Logf("at most %d writes of each of %d statuses", most, len(writes))
+	if most != 1 || len(writes) != count {
+		t.Errorf("got at most %d writes of each of %d statuses, want 1 of %d: %v", most, len(writes), count, writes)
+	}
+	c.wantNoWrites(t, c.rest(t))
+}
