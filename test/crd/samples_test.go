@@ -215,7 +215,9 @@ func nativeBindings(t *testing.T, policy *unstructured.Unstructured, kind string
 		native := &unstructured.Unstructured{}
 		native.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(kind))
 		native.SetName(policy.GetName() + "-" + fmt.Sprint(spec["name"]))
-		delete(spec, "name")
+		for _, own := range []string{"name", "rollout", "mutationAction"} {
+			delete(spec, own)
+		}
 		spec["policyName"] = policy.GetName()
 		switch actions := spec["validationActions"]; {
 		case kind == "MutatingAdmissionPolicyBinding":
