@@ -39,7 +39,9 @@ type requestedObjects struct {
 type ruleLookup struct {
 	v1alpha1.Lookup
 	element   *conditions.Reads
-	ofRequest bool // the object of an UPDATE or a DELETE can be one of the objects
+	stored    []string // the parts of the key of an object
+	requested []string // the parts of the key of a request
+	ofRequest bool     // the object of an UPDATE or a DELETE can be one of the objects
 }
 
 // reading is what a variable of a context reads of the API server.
@@ -250,6 +252,9 @@ func (v *ruleConverter) response(scope *conditions.Scope, r reading) (conditions
 	if r.isList {
 		return list, l.element, nil
 	}
+	if len(r.paths) > 0 {
+		l.filter(scope.StoredFilterOf(r.paths[0], "stored", s))
+	}
 	return conditions.Members(map[string]conditions.Value{"items": list}), conditions.ReadsOfList(l.element), nil
 }
 
@@ -302,17 +307,37 @@ func (v *ruleConverter) lookup(scope *conditions.Scope, name string, o requested
 			return nil, err
 		}
 	}
-	if len(stored) == 0 {
-		stored, requested = []string{`"all"`}, []string{`"all"`}
-	}
-	l.StoredKeys = "[" + strings.Join(stored, ` + "/" + `) + "]"
-	l.RequestKeys = "[" + strings.Join(requested, ` + "/" + `) + "]"
+	l.setKeys(stored, requested)
 	l.ofRequest = slices.ContainsFunc(v.matching.rules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
 		return slices.Contains(r.Resources, o.Resource) && slices.ContainsFunc(
 			r.Operations, func(o admissionregistrationv1.OperationType) bool { return o != admissionregistrationv1.Create },
 		)
 	})
 	return l, nil
+}
+
+// setKeys sets one key of stored objects, and one of requests, of several parts.
+func (l *ruleLookup) setKeys(stored, requested []string) {
+	l.stored, l.requested = stored, requested
+	if len(stored) == 0 {
+		stored, requested = []string{`"all"`}, []string{`"all"`}
+	}
+	l.StoredKeys = "[" + strings.Join(stored, ` + "/" + `) + "]"
+	l.RequestKeys = "[" + strings.Join(requested, ` + "/" + `) + "]"
+}
+
+// filter leaves out objects that a filter leaves out anyway, so that fewer are found.
+func (l *ruleLookup) filter(f conditions.StoredFilter) {
+	stored, requested := l.stored, l.requested
+	for i, r := range f.Requested {
+		if isAboutRequest(r.String()) {
+			stored, requested = append(stored, f.Stored[i].String()), append(requested, r.In(ce.Addition))
+		}
+	}
+	l.setKeys(stored, requested)
+	if !f.Where.IsTrue() {
+		l.StoredKeys = ce.If(f.Where, ce.Term(l.StoredKeys), ce.List()).String()
+	}
 }
 
 // lookupName returns a name for a lookup.

@@ -1,6 +1,8 @@
 package conditions
 
 import (
+	"slices"
+
 	"github.com/kyverno/go-jmespath"
 
 	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
@@ -18,7 +20,13 @@ func (s *Scope) truth(n jmespath.ASTNode, current *Value) (ce.Expression, error)
 			return left, err
 		}
 		right, err := s.truth(n.Children[1], current)
-		if n.NodeType == jmespath.ASTAndExpression {
+		isAnd := n.NodeType == jmespath.ASTAndExpression
+		switch fails := callsFunction(n.Children[0]) && !left.IsConstant(); { // in CEL, the other side would hide the failure
+		case isAnd && fails:
+			return ce.Raw(left.In(ce.Disjunction)+" ? "+right.In(ce.Disjunction)+" : false", ce.Conditional), err
+		case fails:
+			return ce.Raw(left.In(ce.Disjunction)+" ? true : "+right.In(ce.Disjunction), ce.Conditional), err
+		case isAnd:
 			return ce.And(left, right), err
 		}
 		return ce.Or(left, right), err
@@ -30,6 +38,11 @@ func (s *Scope) truth(n jmespath.ASTNode, current *Value) (ce.Expression, error)
 		return ce.False(), err
 	}
 	return truthOf(v)
+}
+
+// callsFunction reports whether a node calls a function, which can fail.
+func callsFunction(n jmespath.ASTNode) bool {
+	return n.NodeType == jmespath.ASTFunctionExpression || slices.ContainsFunc(n.Children, callsFunction)
 }
 
 func truthOf(v Value) (ce.Expression, error) {
