@@ -64,6 +64,9 @@ func newInterplayScene(t *testing.T, features [2]string) *interplayScene {
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"set": "a"}}, ParameterNotFoundAction: &allow,
 		}
 	}
+	if s.has("lookups") {
+		s.addLookup(t)
+	}
 	if s.has("preview") {
 		spec.Mutations = policyFrom(t, "m", mutations(label("a", `"b"`))).Spec.Mutations
 		binding.MutationAction = v1alpha1.MutationActionPreview
@@ -90,6 +93,15 @@ func exceptionOfEverything() *exceptions.Entry {
 		Match: []v1alpha1.ExceptionMatch{{Resources: []string{"pods"}}, {Group: "apps", Resources: []string{"deployments"}}},
 	}
 	return exceptions.NewEntry(x)
+}
+
+// addLookup makes the validation fail because of a stored object.
+func (s *interplayScene) addLookup(t *testing.T) {
+	t.Helper()
+	s.policy.Spec.Lookups = policyFrom(t, "l", `lookups: [{name: limits, resource: {version: v1, resource: configmaps},
+  storedKeys: '[stored.data.kind]', requestKeys: '[(object == null ? oldObject : object).kind]'}]`).Spec.Lookups
+	s.policy.Spec.Validations[0].Expression += " || lookups.limits.size() == 0"
+	s.host.Lookups = storedObjects{"configmaps": {"{metadata: {namespace: shop, name: limit}, data: {kind: Pod}}"}}
 }
 
 // addRollout adds a rollout in its second step, which warns in the namespace of the tests.
@@ -203,7 +215,7 @@ func (s *interplayScene) audited(t *testing.T, compiled *Compiled) []string {
 func TestInterplay(t *testing.T) {
 	features := []string{
 		"ratchet", "podTemplates", "params", "break-glass", "exceptions", "rollout", "preview", "audit", "suspend", "DELETE",
-		"generateName", "dry run",
+		"generateName", "dry run", "lookups",
 	}
 	text, err := os.ReadFile("testdata/interplay.yaml")
 	if err != nil {
