@@ -164,6 +164,9 @@ func nativeObjects(t *testing.T, policy *unstructured.Unstructured) map[string][
 		_, found, _ := unstructured.NestedFieldNoCopy(policy.Object, "spec", field)
 		return found
 	}
+	if has("lookups") { // native policies read no other objects
+		return nil
+	}
 	out := map[string][]*unstructured.Unstructured{}
 	if slices.ContainsFunc(validating, has) {
 		out["validatingadmissionpolicies"] = []*unstructured.Unstructured{
