@@ -26,13 +26,17 @@ type apiServer struct {
 
 	objects []*unstructured.Unstructured
 	stored  *unstructured.Unstructured
-	// namespace returns a Namespace: every one exists.
+	// created is the name of the Namespace that the request creates. All others exist.
+	created   string
 	namespace func(name string) *corev1.Namespace
 }
 
 // setRequest makes the stored object of a request one of the objects.
 func (a *apiServer) setRequest(request *admissionv1.AdmissionRequest) error {
-	a.stored = nil
+	a.stored, a.created = nil, ""
+	if request.Kind.Kind == "Namespace" && request.Operation == admissionv1.Create {
+		a.created = request.Name
+	}
 	if len(request.OldObject.Raw) == 0 || request.SubResource != "" {
 		return nil
 	}
@@ -79,7 +83,7 @@ func (a *apiServer) RawAbsPath(_ context.Context, text, method string, _ io.Read
 	if !ok || method != "" && method != "GET" {
 		return nil, fmt.Errorf("%s of %q is no read of objects", method, text)
 	}
-	if p.GroupVersionResource == corev1.SchemeGroupVersion.WithResource("namespaces") && p.name != "" {
+	if p.GroupVersionResource == corev1.SchemeGroupVersion.WithResource("namespaces") && p.name != "" && p.name != a.created {
 		return json.Marshal(a.namespace(p.name))
 	}
 	found := a.find(p)
