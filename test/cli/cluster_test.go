@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/dynamic"
 
@@ -54,6 +55,7 @@ func TestCommandsWithCluster(t *testing.T) {
 	t.Run("mutate", func(t *testing.T) { testMutate(t, p) })
 	t.Run("status", testStatusWatch)
 	t.Run("violations", func(t *testing.T) { testViolations(t, p) })
+	p.rollOut(t)
 	t.Run("examples", testExamples)
 }
 
@@ -363,6 +365,23 @@ func testVersion(t *testing.T) {
 	if status, out, errOut := ostiary(t, "", "version", "--client"); status != output.StatusOK || errOut != "" ||
 		strings.Contains(out, "API server") {
 		t.Errorf("with --client: status %d\n%s%s", status, out, errOut)
+	}
+}
+
+// rollOut gives the policy of the examples a rollout in its first step.
+func (p planter) rollOut(t *testing.T) {
+	t.Helper()
+	u := p.parse(t, "{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: require-team-label}}")[0]
+	for _, change := range []struct {
+		patch        string
+		subresources []string
+	}{
+		{patch: `{"spec": {"bindings": [{"name": "everywhere", "rollout": {"final": {"validationActions": ["Deny"]},
+			"steps": [{"name": "learn", "validationActions": ["Audit"], "minDurationSeconds": 3600}]}}]}}`},
+		{patch: `{"status": {"bindings": [{"name": "everywhere", "step": "learn", "token": "a"}]}}`, subresources: []string{"status"}},
+	} {
+		_, err := p.resource(u).Patch(t.Context(), u.GetName(), types.MergePatchType, []byte(change.patch), metav1.PatchOptions{}, change.subresources...)
+		must(t, err)
 	}
 }
 
