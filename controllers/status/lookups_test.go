@@ -111,7 +111,7 @@ func TestLookups(t *testing.T) {
 func TestLookupsOfAPolicyThatIsNotAccepted(t *testing.T) {
 	in := inputs{lookups: lookupsInput{loading: "x", statuses: []v1alpha1.LookupStatus{{Name: "a"}}}}
 	p := newPolicy()
-	status := observe(p, nil, in, metav1.Now())
+	status := observe(p, nil, in, &stages{}, metav1.Now())
 	if c := find(status, v1alpha1.ConditionLookupsReady); c.Status != metav1.ConditionUnknown || len(status.Lookups) > 0 {
 		t.Errorf("condition %+v, lookups %+v", c, status.Lookups)
 	}
