@@ -228,6 +228,7 @@ func TestRightPolicies(t *testing.T) {
 	// What these policies leave open is not the subject of their pages, or their purpose.
 	intended := map[string]string{
 		"config/samples/02-warn-latest-image.yaml warn-latest-image 0": "pods/ephemeralcontainers",
+		"docs/policies/lookups.md disruption-budgets 0":                "deployments/scale",
 		"docs/policies/break-glass.md freeze 0":                        "the deletion of their namespace hangs",
 		"docs/policies/pod-templates.md pinned-images 0":               "pods/ephemeralcontainers",
 		"docs/migration/gatekeeper.md max-replicas 0":                  "deployments/scale",
