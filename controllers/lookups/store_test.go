@@ -162,7 +162,7 @@ func (s *server) start(t *testing.T, edit func(*Options)) *Store {
 	}
 	o := Options{
 		REST: client.CoreV1().RESTClient(), Account: "ostiary-system/ostiary-lookups", Discovery: s, Entries: 200_000, Memory: 64 << 20,
-		MaxAge: time.Minute, Log: logr.Discard(),
+		MaxAge: time.Hour, Log: logr.Discard(),
 	}
 	if edit != nil {
 		edit(&o)
@@ -211,7 +211,7 @@ func find(s *Store, p *lookups.Program, namespace, key string) (string, error) {
 
 func eventually(t *testing.T, check func(g Gomega)) {
 	t.Helper()
-	NewWithT(t).Eventually(check, time.Minute, 10*time.Millisecond).Should(Succeed())
+	NewWithT(t).Eventually(check, 5*time.Minute, 10*time.Millisecond).Should(Succeed())
 }
 
 // wantFound waits until the objects with a key are those with some names.
