@@ -46,4 +46,10 @@ export const questions = {
   'deployment passes but its pods are denied': 'policies/pod-templates',
   'ca bundle of another webhook': 'policies/external-webhooks',
   'replay audit log': 'cli/replay',
+  'read other objects in a policy': 'policies/lookups',
+  'unique ingress host': 'policies/lookups',
+  'lookup is not ready': 'operations/lookups',
+  'roll out a policy in steps': 'policies/rollouts',
+  'preview a mutation': 'policies/previews',
+  'exception for one deployment': 'policies/exceptions',
 }
