@@ -148,7 +148,7 @@ func (f *feed) BeginList() {
 	f.store.computing.Lock()
 	defer f.store.computing.Unlock()
 	f.active, f.pending, f.bytes = *f.indexes.Load(), nil, 0
-	f.began, f.listing, f.parts = time.Now(), true, unstructuredjson.Selection{}
+	f.began, f.listing, f.parts = time.Now(), true, lookups.Identity()
 	for _, x := range f.active {
 		f.parts = f.parts.Union(x.program.Reads())
 		x.beginList()

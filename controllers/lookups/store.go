@@ -184,16 +184,16 @@ func (s *Store) Want(programs []*lookups.Program) {
 // newIndex adds an index to the feed of its resource, which fills it with its next list.
 func (s *Store) newIndex(p *lookups.Program) *index {
 	resource := p.GroupVersionResource()
-	f := s.feeds[resource]
+	f, isNew := s.feeds[resource], false
 	if f == nil {
-		f = newFeed(s, resource)
+		f, isNew = newFeed(s, resource), true
 		s.feeds[resource] = f
-		if s.end.Err() == nil { // Start must not wait for later goroutines
-			s.running.Go(f.run)
-		}
 	}
 	x := newIndex(p, f)
 	f.change(func(all []*index) []*index { return append(all, x) })
+	if isNew && s.end.Err() == nil { // Start must not wait for later goroutines
+		s.running.Go(f.run)
+	}
 	return x
 }
 

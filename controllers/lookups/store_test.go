@@ -429,6 +429,16 @@ func TestObjectsThatFitAgain(t *testing.T) {
 	}
 }
 
+// A list that begins before the first index is there, or after the last one is gone, is no error.
+func TestListWithoutIndexes(t *testing.T) {
+	f := newFeed(New(Options{}), schema.GroupVersionResource{Version: "v1", Resource: "things"})
+	f.BeginList()
+	if err := f.Put([]byte(thing{namespace: "n", name: "a", key: "k"}.raw(1)), true); err != nil {
+		t.Error(err)
+	}
+	f.EndList("1")
+}
+
 // Data that is too old is an error. TestAsOf has what makes it young again.
 func TestAge(t *testing.T) {
 	api := newServer(thing{namespace: "n", name: "a", key: "k"})
