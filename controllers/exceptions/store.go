@@ -100,7 +100,12 @@ func (s *Store) followers() []*objects.Follower {
 			version = v1alpha1.GroupVersion.Version
 		}
 		gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
-		return &objects.Follower{From: objects.Collection{Client: s.options.REST, Resource: gvr}, Selector: selector, Target: t, Log: s.options.Log}
+		return &objects.Follower{
+			From:     objects.Collection{Client: s.options.REST, Resource: gvr},
+			Selector: selector,
+			Target:   t,
+			Log:      s.options.Log,
+		}
 	}
 	const admission, named = "admissionregistration.k8s.io", "metadata.name=" + GuardName
 	return []*objects.Follower{

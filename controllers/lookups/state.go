@@ -95,7 +95,8 @@ func (x *index) excess(s lookups.Stats) string {
 	case s.Over != "" && isCluster:
 		return "failurePolicy decides requests that read this lookup, because " + s.Over + fix
 	case s.Over != "":
-		return fmt.Sprintf("failurePolicy decides requests in namespace %q that read this lookup, and perhaps in others, because %s%s", s.OverNamespace, s.Over, fix)
+		return fmt.Sprintf("failurePolicy decides requests in namespace %q that read this lookup, and perhaps in others, because %s%s",
+			s.OverNamespace, s.Over, fix)
 	case s.LeftOut > 0 && x.program.KeyErrors == v1alpha1.LookupKeyErrorsFail:
 		return fmt.Sprintf("failurePolicy decides requests in the namespaces of %d objects for which storedKeys or value fail, such as %s: "+
 			"change the expression or the objects, or set keyErrors: Skip", s.LeftOut, s.Example)
@@ -164,15 +165,19 @@ func (f *feed) reset() {
 func (f *feed) explain(err error) string {
 	switch {
 	case err == nil && f.incomparable:
-		return describe(f.resource) + " have resource versions that are no numbers, so that lookups cannot know the age of what they read: change spec.lookups"
+		return describe(f.resource) + " have resource versions that are no numbers, " +
+			"so that lookups cannot know the age of what they read: change spec.lookups"
 	case err == nil, apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsTooManyRequests(err):
 		return ""
 	case errors.Is(err, errUnknownResource) || apierrors.IsNotFound(err):
-		return fmt.Sprintf("the API server has no resource %s in %s: install it, or change spec.lookups", f.resource.Resource, f.resource.GroupVersion())
+		return fmt.Sprintf("the API server has no resource %s in %s: install it, or change spec.lookups",
+			f.resource.Resource, f.resource.GroupVersion())
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot impersonate"):
-		return fmt.Sprintf("Ostiary may not impersonate the ServiceAccount %s, which it uses for lookups: apply config/rbac of this version", f.store.options.Account)
+		return fmt.Sprintf("Ostiary may not impersonate the ServiceAccount %s, which it uses for lookups: apply config/rbac of this version",
+			f.store.options.Account)
 	case apierrors.IsForbidden(err):
-		return fmt.Sprintf(`Ostiary may not read %s: create a ClusterRole with the label %s: "true" and the rule {apiGroups: [%q], resources: [%q], verbs: [list, watch]}`,
+		return fmt.Sprintf(`Ostiary may not read %s: create a ClusterRole with the label %s: "true" and the rule `+
+			`{apiGroups: [%q], resources: [%q], verbs: [list, watch]}`,
 			describe(f.resource), AggregationLabel, f.resource.Group, f.resource.Resource)
 	case f.isComplete() && !apierrors.IsUnauthorized(err) && !errors.Is(err, objects.ErrTooLarge):
 		return ""

@@ -284,8 +284,8 @@ func TestProblems(t *testing.T) {
 	}{
 		"no permission": {
 			status: forbidden("things is forbidden"),
-			want: `Ostiary may not read things: create a ClusterRole with the label admission.ostiary.dev/aggregate-to-lookups: "true" and the rule ` +
-				`{apiGroups: [""], resources: ["things"], verbs: [list, watch]}`,
+			want: `Ostiary may not read things: create a ClusterRole with the label admission.ostiary.dev/aggregate-to-lookups: "true" ` +
+				`and the rule {apiGroups: [""], resources: ["things"], verbs: [list, watch]}`,
 		},
 		"no impersonation": {
 			status: forbidden(`serviceaccounts "ostiary-lookups" is forbidden: User "x" cannot impersonate resource "serviceaccounts"`),
@@ -383,7 +383,9 @@ func TestTenantBeyondLimits(t *testing.T) {
 			api.count = tc.count
 			store := api.start(t, tc.limits)
 			inNamespace := programOf(t, v1alpha1.Lookup{StoredKeys: tc.keys})
-			everywhere := programOf(t, v1alpha1.Lookup{StoredKeys: tc.keys, Scope: v1alpha1.LookupScopeCluster, KeyErrors: v1alpha1.LookupKeyErrorsSkip})
+			everywhere := programOf(t, v1alpha1.Lookup{
+				StoredKeys: tc.keys, Scope: v1alpha1.LookupScopeCluster, KeyErrors: v1alpha1.LookupKeyErrorsSkip,
+			})
 			other := programOf(t, v1alpha1.Lookup{StoredKeys: "[stored.metadata.name]", Resource: v1alpha1.LookupResource{Resource: "secrets"}})
 			store.Want([]*lookups.Program{inNamespace, everywhere, other})
 			wantError(t, store, inNamespace, "tenant", tc.want)

@@ -72,7 +72,8 @@ func NewImpact(config *rest.Config, namespace string, exempt []string, host poli
 		return nil, fmt.Errorf("making a client for stored objects: %w", err)
 	}
 	host.Observe, host.Failed, host.Violated, host.Panicked, host.Recheck = nil, nil, nil, nil, nil // these are about requests
-	host.TypeConverters = nil                                                                       // without which mutations, which deny no stored object, are left out
+	// Without them, mutations, which deny no stored object, are left out.
+	host.TypeConverters = nil
 	reader := objects.Reader{Client: client.CoreV1().RESTClient(), Wait: context.Context.Err}
 	return &Impact{reader: reader, host: host, exempt: guard.ExemptNamespaces(exempt), within: impactWithin, namespace: namespace}, nil
 }

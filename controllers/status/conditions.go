@@ -378,7 +378,11 @@ func readyMessage(p *v1alpha1.WebhookPolicy, o *observation) string {
 
 // effectsOf describes actions. Making a Replacer for each of thousands of policies takes
 // longer than everything else about a status.
-var effectsOf = strings.NewReplacer("Mutate,", "", "Preview,", "", "Deny", "are denied", "Warn", "get a warning", "Audit", "are recorded in the audit log", ",", " and ") //nolint:gochecknoglobals // a constant
+var effectsOf = strings.NewReplacer( //nolint:gochecknoglobals // a constant
+	"Mutate,", "", "Preview,", "",
+	"Deny", "are denied", "Warn", "get a warning", "Audit", "are recorded in the audit log",
+	",", " and ",
+)
 
 // previewMessage says what a policy does that changes nothing.
 func previewMessage(p *v1alpha1.WebhookPolicy, effects string) string {

@@ -311,7 +311,10 @@ func TestObserveSpec(t *testing.T) {
 		"never denying": {bindings: warn, want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Warn,Audit", FailurePolicy: "Ignore"}},
 		"mutating":      {mutations: mutations, want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Mutate,Deny", FailurePolicy: "Fail"}},
 		"previewing": {
-			mutations: mutations, bindings: []v1alpha1.Binding{{Name: "b", MutationAction: v1alpha1.MutationActionPreview, ValidationActions: warn[0].ValidationActions}},
+			mutations: mutations,
+			bindings: []v1alpha1.Binding{{
+				Name: "b", MutationAction: v1alpha1.MutationActionPreview, ValidationActions: warn[0].ValidationActions,
+			}},
 			want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Preview,Warn,Audit", FailurePolicy: "Ignore"},
 		},
 		"previewing and denying": {

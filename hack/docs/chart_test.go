@@ -21,7 +21,10 @@ func TestSchemaAgreesWithManager(t *testing.T) {
 		"127.0.0.1", "127.0.0.0/8", "::1/128", "localhost", "*.a", "spiffe://b/c", strings.Repeat("a", 64),
 	}
 	// The manager alone limits sizes, and parses IPv6 addresses.
-	looser := map[string][]string{"max-body-memory": {"1"}, "max-cache-memory": {"1"}, "lookup-memory": {"1"}, "permitted-backend-addresses": {"a:b:1"}}
+	looser := map[string][]string{
+		"max-body-memory": {"1"}, "max-cache-memory": {"1"}, "lookup-memory": {"1"},
+		"permitted-backend-addresses": {"a:b:1"},
+	}
 	values := flagValues(managerFlags())
 	checked := 0
 	for _, f := range managerFlags() {

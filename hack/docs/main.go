@@ -65,7 +65,9 @@ func run(args []string) error {
 			return t.write(args[1:])
 		}
 	}
-	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, packages DOCUMENT, chart CHART DOCUMENT, commands DOCUMENT, policytest DEFINITION DOCUMENT, schema DEFINITION SCHEMA, interplay PAIRS DOCUMENT, plugins FOLDER, or library")
+	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, packages DOCUMENT, " +
+		"chart CHART DOCUMENT, commands DOCUMENT, policytest DEFINITION DOCUMENT, schema DEFINITION SCHEMA, " +
+		"interplay PAIRS DOCUMENT, plugins FOLDER, or library")
 }
 
 func withMetrics(document []byte) (string, error) {

@@ -62,9 +62,10 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_requests_total",
 			Help: "Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, " +
-				"ratchet (a validation is false, also for the stored object), excepted (it passed, or was not changed, because of an exception), preview (it would have been changed), " +
-				"mutate, annotate (it wrote to the audit log), skip (a matchCondition was false), suspended, unmatched (no binding applies), " +
-				"breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).",
+				"ratchet (a validation is false, also for the stored object), excepted (it passed, or was not changed, because of an exception), " +
+				"preview (it would have been changed), mutate, annotate (it wrote to the audit log), skip (a matchCondition was false), " +
+				"suspended, unmatched (no binding applies), breakglass (the user may skip the policy) " +
+				"or error (an expression failed; failurePolicy decided).",
 		}, []string{"policy", "operation", "decision"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ostiary_policy_evaluation_duration_seconds",

@@ -31,9 +31,13 @@ const (
 
 func (o *Options) bindLookups(f *pflag.FlagSet) {
 	l := &o.Lookups
-	f.IntVar(&l.Entries, "lookup-entries", defaultLookupEntries, "number of keys that a lookup keeps of all objects together. The objects of a namespace can have an eighth of it; requests that could find others are errors")
-	f.Var(&l.Memory, "lookup-memory", "memory for the keys and values of all lookups; 0 means 64Mi. A namespace can use an eighth of it; requests that could find others are errors")
-	f.DurationVar(&l.MaxAge, "lookup-max-age", defaultLookupAge, "time since the API server last confirmed the objects of a lookup, after which requests that read it are errors")
+	f.IntVar(&l.Entries, "lookup-entries", defaultLookupEntries,
+		"number of keys that a lookup keeps of all objects together. "+
+			"The objects of a namespace can have an eighth of it; requests that could find others are errors")
+	f.Var(&l.Memory, "lookup-memory", "memory for the keys and values of all lookups; 0 means 64Mi. "+
+		"A namespace can use an eighth of it; requests that could find others are errors")
+	f.DurationVar(&l.MaxAge, "lookup-max-age", defaultLookupAge,
+		"time since the API server last confirmed the objects of a lookup, after which requests that read it are errors")
 }
 
 func (o *Options) validateLookups() field.ErrorList {

@@ -96,8 +96,9 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.BreakGlass, "break-glass", false, "let users skip every policy on which RBAC grants them the verb breakglass, as if each policy had breakGlass: true")
 	f.DurationVar(&o.DrainMin, "drain-min", 15*time.Second, "minimum time for which the manager answers after SIGTERM, because API servers learn late that a replica is gone")
 	f.DurationVar(&o.DrainMax, "drain-max", maxDrain, "time after SIGTERM at which the remaining connections are closed; API servers close idle ones after 90s, and do not retry a call on a closing connection")
-	f.BoolVar(&o.AssumeRolloutsComplete, "assume-rollouts-complete", false, "begin rollouts without a recorded state with their final action, "+
-		"after the statuses of policies were lost, as by a restore; remove it afterwards, because new policies then begin with it, too")
+	f.BoolVar(&o.AssumeRolloutsComplete, "assume-rollouts-complete", false,
+		"begin rollouts without a recorded state with their final action, "+
+			"after the statuses of policies were lost, as by a restore; remove it afterwards, because new policies then begin with it, too")
 	o.bindAuthors(f)
 	o.bindAudit(f)
 	o.bindLoad(f)

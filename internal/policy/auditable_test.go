@@ -42,7 +42,6 @@ func TestUnauditable(t *testing.T) {
 		"the user in a mutation":         {"mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/a\", value: request.userInfo.username}]'}}]\nvalidations: [{expression: 'true'}]", ""},
 		"no validations":                 {"auditAnnotations: [{key: k, valueExpression: '\"v\"'}]", "it has no validations or mutations"},
 		"only mutations":                 {mutations(label("a", `"b"`)), ""},
-		"only mutations, by the user":    {mutations(label("a", "request.userInfo.username")), "spec.mutations[0].applyConfiguration.expression reads request.userInfo"},
 		"only new objects":               {"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\nvalidations: [{expression: 'true'}]", ""},
 		"only deletions":                 {"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [DELETE]}]}\nvalidations: [{expression: 'true'}]", "its rules match only DELETE, and stored objects are evaluated as a CREATE and an UPDATE of whole objects"},
 		"a change, and new objects":      {onPods + "validations: [{expression: 'oldObject == null || object.spec.replicas == oldObject.spec.replicas'}]", ""},
@@ -50,6 +49,10 @@ func TestUnauditable(t *testing.T) {
 		"only subresources":              {"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods/status], operations: [UPDATE]}]}\nvalidations: [{expression: 'true'}]", "its rules match only subresources, and stored objects are evaluated as a CREATE and an UPDATE of whole objects"},
 		"all resources and subresources": {"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: ['*/*'], operations: ['*']}]}\nvalidations: [{expression: 'true'}]", ""},
 		"new Pods and their templates":   {"podTemplates: {}\nmatchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\nvalidations: [{expression: 'true'}]", ""},
+		"only mutations, by the user": {
+			mutations(label("a", "request.userInfo.username")),
+			"spec.mutations[0].applyConfiguration.expression reads request.userInfo",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -19,13 +19,23 @@ func TestAuditOfMutations(t *testing.T) {
 		spec string
 		want want
 	}{
-		"applied":             {spec: adds, want: want{Decision: DecisionAllow, WouldChange: true}},
-		"previewed":           {spec: adds + previewing, want: want{Decision: DecisionAllow, WouldChange: true}},
-		"no change":           {spec: mutations(label("team", `"shop"`)), want: want{Decision: DecisionAllow}},
-		"one undoes another":  {spec: mutations(label("a", `"b"`), patching(op("remove", "/metadata/labels/a", ""))), want: want{Decision: DecisionAllow}},
-		"a condition skips":   {spec: "matchConditions: [{name: c, expression: 'false'}]\n" + adds, want: want{Decision: DecisionSkip}},
-		"no binding matches":  {spec: adds + "bindings: [{name: b, matchResources: {objectSelector: {matchLabels: {no: one}}}}]", want: want{Decision: DecisionUnmatched}},
-		"the policy does not": {spec: adds + "matchConstraints: {objectSelector: {matchLabels: {no: one}}, resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: ['*'], resources: [pods]}]}", want: want{Decision: DecisionUnmatched}},
+		"applied":   {spec: adds, want: want{Decision: DecisionAllow, WouldChange: true}},
+		"previewed": {spec: adds + previewing, want: want{Decision: DecisionAllow, WouldChange: true}},
+		"no change": {spec: mutations(label("team", `"shop"`)), want: want{Decision: DecisionAllow}},
+		"one undoes another": {
+			spec: mutations(label("a", `"b"`), patching(op("remove", "/metadata/labels/a", ""))),
+			want: want{Decision: DecisionAllow},
+		},
+		"a condition skips": {spec: "matchConditions: [{name: c, expression: 'false'}]\n" + adds, want: want{Decision: DecisionSkip}},
+		"no binding matches": {
+			spec: adds + "bindings: [{name: b, matchResources: {objectSelector: {matchLabels: {no: one}}}}]",
+			want: want{Decision: DecisionUnmatched},
+		},
+		"the policy does not": {
+			spec: adds + "matchConstraints: {objectSelector: {matchLabels: {no: one}}, " +
+				"resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: ['*'], resources: [pods]}]}",
+			want: want{Decision: DecisionUnmatched},
+		},
 		"with a validation": {
 			spec: adds + "validations: [{expression: 'false', message: m}]",
 			want: want{DecisionDeny, true, true, []string{"m"}},

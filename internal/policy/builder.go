@@ -61,7 +61,9 @@ func (b *builder) build() *Compiled {
 	annotationResults := b.auditAnnotations()
 	validations, messages, annotations := b.evaluator(results), b.evaluator(messageResults), b.evaluator(annotationResults)
 	if c.validations = newValidations(b); c.validations != nil {
-		validations = followedValidations{ConditionEvaluator: validations, ratchets: c.validations.ratchets, compiled: results, declared: b.declared}
+		validations = followedValidations{
+			ConditionEvaluator: validations, ratchets: c.validations.ratchets, compiled: results, declared: b.declared,
+		}
 	}
 	patchers := b.patchers()
 	b.checkTemplateMutations()

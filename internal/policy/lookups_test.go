@@ -175,7 +175,8 @@ func TestLookups(t *testing.T) {
 		"variables read lookups, and keys read variables": {
 			spec: "lookups: [{name: same, resource: {version: v1, resource: services}, storedKeys: '[stored.spec.host]',\n" +
 				"requestKeys: variables.hosts}]\n" +
-				"variables: [{name: first, expression: 'lookups.same[0].name'},\n{name: hosts, expression: 'object.spec.rules.map(r, string(r.host))'},\n" +
+				"variables: [{name: first, expression: 'lookups.same[0].name'},\n" +
+				"{name: hosts, expression: 'object.spec.rules.map(r, string(r.host))'},\n" +
 				"{name: again, expression: 'variables.first + variables.hosts[0]'}]\n" +
 				"validations: [{expression: 'variables.again == \"\"', messageExpression: variables.again}]",
 			stored: storedObjects{"services": {"{metadata: {namespace: shop, name: x}, spec: {host: a.example}}"}}, object: host("new"),
@@ -226,8 +227,10 @@ func TestLookups(t *testing.T) {
 		},
 		"the namespace of the request is that of a Namespace": {
 			spec: "lookups: [{name: pods, resource: {version: v1, resource: pods}, storedKeys: '[\"\"]', requestKeys: '[\"\"]'},\n" +
-				"{name: namespaces, resource: {version: v1, resource: namespaces}, scope: Cluster, keyErrors: Skip,\nstoredKeys: '[\"\"]', requestKeys: '[\"\"]'}]\n" +
-				"validations: [{expression: 'lookups.pods.size() == 0',\nmessageExpression: 'lookups.pods[0].name + \",\" + lookups.namespaces[0].name'}]",
+				"{name: namespaces, resource: {version: v1, resource: namespaces}, scope: Cluster, keyErrors: Skip,\n" +
+				"storedKeys: '[\"\"]', requestKeys: '[\"\"]'}]\n" +
+				"validations: [{expression: 'lookups.pods.size() == 0',\n" +
+				"messageExpression: 'lookups.pods[0].name + \",\" + lookups.namespaces[0].name'}]",
 			object: "{apiVersion: v1, kind: Namespace, metadata: {namespace: shop, name: shop}}", resource: "namespaces",
 			stored: storedObjects{
 				"pods":       {"{metadata: {namespace: shop, name: p}}", "{metadata: {namespace: a, name: a}}"},

@@ -237,7 +237,8 @@ func TestPreviewsEqualAppliedChanges(t *testing.T) {
 // TestPreviewOfPodTemplates: the preview is about the Pod of the template, with its validationActions.
 func TestPreviewOfPodTemplates(t *testing.T) {
 	spec := "podTemplates: {validationActions: [Warn]}\n" + mutations(label("a", `"b"`)) + previewing
-	raw := workloadRequest(t, deploymentsResource, workloadYAML("Deployment", "", `{template: {metadata: {labels: {app: web}}, spec: {containers: []}}}`), "")
+	raw := workloadRequest(t, deploymentsResource,
+		workloadYAML("Deployment", "", `{template: {metadata: {labels: {app: web}}, spec: {containers: []}}}`), "")
 	resp := mutate(t, templateGroupFrom(t, map[string]string{"p": spec}), raw, testWorld.host())
 	want := []any{"b at spec.template: add /metadata/labels/a",
 		[]string{"WebhookPolicy 'p' with binding 'b' would change the object at spec.template: add /metadata/labels/a"}, ""}

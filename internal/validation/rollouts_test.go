@@ -35,15 +35,29 @@ func TestActionsOfBindings(t *testing.T) {
 		"a preview of a plugin that changes nothing": {
 			spec: "plugin: {name: AlwaysDeny}\nbindings: [{name: b, mutationAction: Preview}]", want: []string{at + mutation},
 		},
-		"a rollout of validations":     {spec: validations + rollout("validationActions: [Warn]", "validationActions: [Deny]")},
-		"a rollout of both":            {spec: mutations + validations + rollout("validationActions: [Warn]", "mutationAction: Preview")},
-		"a rollout of mutations":       {spec: mutations + rollout("mutationAction: Preview", "mutationAction: Apply")},
-		"a warning about a preview":    {spec: mutations + rollout("validationActions: [Warn]", "mutationAction: Apply")},
-		"a warning about a mutation":   {spec: mutations + rollout("mutationAction: Apply, validationActions: [Warn]", "mutationAction: Apply"), want: []string{at + "rollout.steps[0]." + validation}},
-		"an audit of mutations":        {spec: mutations + rollout("validationActions: [Audit]", "mutationAction: Apply"), want: []string{at + "rollout.steps[0]." + validation}},
-		"a denial of mutations":        {spec: mutations + rollout("mutationAction: Preview", "validationActions: [Deny]"), want: []string{at + "rollout.final." + validation}},
-		"a final warning of a preview": {spec: mutations + rollout("mutationAction: Preview", "mutationAction: Preview, validationActions: [Warn]")},
-		"a rollout of no mutations":    {spec: validations + rollout("mutationAction: Preview", "mutationAction: Apply"), want: []string{at + "rollout.steps[0]." + mutation, at + "rollout.final." + mutation}},
+		"a rollout of validations":  {spec: validations + rollout("validationActions: [Warn]", "validationActions: [Deny]")},
+		"a rollout of both":         {spec: mutations + validations + rollout("validationActions: [Warn]", "mutationAction: Preview")},
+		"a rollout of mutations":    {spec: mutations + rollout("mutationAction: Preview", "mutationAction: Apply")},
+		"a warning about a preview": {spec: mutations + rollout("validationActions: [Warn]", "mutationAction: Apply")},
+		"a warning about a mutation": {
+			spec: mutations + rollout("mutationAction: Apply, validationActions: [Warn]", "mutationAction: Apply"),
+			want: []string{at + "rollout.steps[0]." + validation},
+		},
+		"an audit of mutations": {
+			spec: mutations + rollout("validationActions: [Audit]", "mutationAction: Apply"),
+			want: []string{at + "rollout.steps[0]." + validation},
+		},
+		"a denial of mutations": {
+			spec: mutations + rollout("mutationAction: Preview", "validationActions: [Deny]"),
+			want: []string{at + "rollout.final." + validation},
+		},
+		"a final warning of a preview": {
+			spec: mutations + rollout("mutationAction: Preview", "mutationAction: Preview, validationActions: [Warn]"),
+		},
+		"a rollout of no mutations": {
+			spec: validations + rollout("mutationAction: Preview", "mutationAction: Apply"),
+			want: []string{at + "rollout.steps[0]." + mutation, at + "rollout.final." + mutation},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +78,8 @@ func TestActionsOfBindings(t *testing.T) {
 
 func TestWarningsAboutRollouts(t *testing.T) {
 	p := parse(t, onPods+validations+
-		"bindings: [{name: a}, {name: b, rollout: {steps: [{name: s, minDurationSeconds: 1, validationActions: [Warn]}], final: {validationActions: [Deny]}}}]")
+		"bindings: [{name: a}, {name: b, rollout: {steps: [{name: s, minDurationSeconds: 1, validationActions: [Warn]}], "+
+		"final: {validationActions: [Deny]}}}]")
 	p.Spec.MatchConstraints.ObjectSelector = nil
 	single := ClusterInfo{Replicas: 1}
 	if got := Warnings(p, single); len(got) != 1 || !strings.HasPrefix(got[0], "spec.failurePolicy: Fail with a single replica") {

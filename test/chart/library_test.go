@@ -191,7 +191,10 @@ func TestLibraryRollouts(t *testing.T) {
 			binding["rollout"] = object{
 				"steps": []any{
 					object{"name": "audit", "validationActions": []any{"Audit"}, "minDurationSeconds": float64(604800)},
-					object{"name": "warn", "validationActions": []any{"Warn", "Audit"}, "minDurationSeconds": float64(1209600), "maxViolations": float64(0)},
+					object{
+						"name": "warn", "validationActions": []any{"Warn", "Audit"},
+						"minDurationSeconds": float64(1209600), "maxViolations": float64(0),
+					},
 				},
 				"final": object{"validationActions": []any{"Deny", "Audit"}},
 			}

@@ -380,7 +380,8 @@ func (p planter) rollOut(t *testing.T) {
 			"steps": [{"name": "learn", "validationActions": ["Audit"], "minDurationSeconds": 3600}]}}]}}`},
 		{patch: `{"status": {"bindings": [{"name": "everywhere", "step": "learn", "token": "a"}]}}`, subresources: []string{"status"}},
 	} {
-		_, err := p.resource(u).Patch(t.Context(), u.GetName(), types.MergePatchType, []byte(change.patch), metav1.PatchOptions{}, change.subresources...)
+		_, err := p.resource(u).Patch(t.Context(), u.GetName(), types.MergePatchType, []byte(change.patch),
+			metav1.PatchOptions{}, change.subresources...)
 		must(t, err)
 	}
 }

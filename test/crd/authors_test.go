@@ -228,8 +228,9 @@ func testAuthorsMetadata(t *testing.T, cp *controlplane.ControlPlane) {
 	wantRefusal(t, merge(author, strings.Replace(suspension, "2027", "2028", 1)), refusal)
 	wantRefusal(t, merge(author, resumption), refusal)
 	const skip = `{"metadata":{"annotations":{"admission.ostiary.dev/rollout":"skip b 0123"}}}`
-	wantRefusal(t, merge(author, skip), "you may not change the rollout of the policy p with metadata.annotations[admission.ostiary.dev/rollout]: "+
-		"ask an administrator for the verb rollout on webhookpolicies named p")
+	wantRefusal(t, merge(author, skip),
+		"you may not change the rollout of the policy p with metadata.annotations[admission.ostiary.dev/rollout]: "+
+			"ask an administrator for the verb rollout on webhookpolicies named p")
 	wantRefusal(t, merge(policiesAs(cp, "suspender"), skip), "you may not change the rollout of the policy p")
 	g.Expect(merge(policiesAs(cp, "policy-admin"), skip)).To(Succeed())
 	g.Expect(merge(author, `{"metadata":{"labels":{"a":"c"}}}`)).To(Succeed())

@@ -35,7 +35,8 @@ func TestPolicyTestsOfReferences(t *testing.T) {
 	for _, s := range suites {
 		t.Run(s.Name, func(t *testing.T) {
 			c.applyLookups(t, s.Name, func(policy string) string {
-				const conditions, not = "  matchConditions:\n", `  - {name: not-setup, expression: 'request.userInfo.username != "` + setupUser + `"'}` + "\n"
+				const conditions = "  matchConditions:\n"
+				const not = `  - {name: not-setup, expression: 'request.userInfo.username != "` + setupUser + `"'}` + "\n"
 				if strings.Contains(policy, conditions) {
 					return strings.Replace(policy, conditions, conditions+not, 1)
 				}

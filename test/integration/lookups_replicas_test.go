@@ -83,7 +83,8 @@ func TestLookupsOfATenantBeyondItsShare(t *testing.T) {
 		must(t, c.Create(t.Context(), labelledLimits(tenant, fmt.Sprintf("l%d", i), "one")))
 	}
 	excess := fmt.Sprintf("the objects in namespace %q have more than 125 keys", tenant)
-	c.awaitLookups(t, name, metav1.ConditionFalse, "LookupsNotReady", fmt.Sprintf("lookup found: failurePolicy decides requests in namespace %q", tenant))
+	c.awaitLookups(t, name, metav1.ConditionFalse, "LookupsNotReady",
+		fmt.Sprintf("lookup found: failurePolicy decides requests in namespace %q", tenant))
 	c.awaitVerdict(t, tenant, "two", name, excess)
 	c.awaitVerdict(t, namespace, "one", name, "the verdict is that of stored")
 	c.awaitVerdict(t, namespace, "two", name, "")

@@ -140,7 +140,9 @@ func TestLookupsOfAResourceThatComesAndGoes(t *testing.T) {
 	c.mayLookUp(t, "lookups.example.com", "things")
 	const name = "looks-up-things"
 	c.apply(t, newPolicy(name, namespace, lookingUp(v1alpha1.Lookup{
-		Resource: lookupResource("lookups.example.com", "v1", "things"), Scope: v1alpha1.LookupScopeCluster, KeyErrors: v1alpha1.LookupKeyErrorsSkip,
+		Resource:  lookupResource("lookups.example.com", "v1", "things"),
+		Scope:     v1alpha1.LookupScopeCluster,
+		KeyErrors: v1alpha1.LookupKeyErrorsSkip,
 	})))
 	const missing = "the API server has no resource things in lookups.example.com/v1: install it, or change spec.lookups"
 	kubectl := func(stdin string, args ...string) {
@@ -208,7 +210,8 @@ func TestLookupsOfObjectsWithoutKeys(t *testing.T) {
 	limits := lookupResource("", "v1", "limitranges")
 	c.apply(t, newPolicy("looks-up-failing", namespace, lookingUp(v1alpha1.Lookup{Resource: limits, StoredKeys: keys}), both))
 	p := c.awaitLookups(t, "looks-up-failing", metav1.ConditionFalse, "LookupsNotReady",
-		"failurePolicy decides requests in the namespaces of 2 objects for which storedKeys or value fail, such as "+tenant+"/failing: storedKeys: ")
+		"failurePolicy decides requests in the namespaces of 2 objects for which storedKeys or value fail, such as "+
+			tenant+"/failing: storedKeys: ")
 	if got := p.Status.Lookups[0]; got.LeftOut != 2 || *got.Objects < 1 {
 		t.Errorf("status %+v", got)
 	}
@@ -223,7 +226,8 @@ func TestLookupsOfObjectsWithoutKeys(t *testing.T) {
 	c.awaitVerdict(t, tenant, "one", "looks-up-others", "the verdict is that of good")
 	c.awaitVerdict(t, tenant, "two", "looks-up-others", "")
 	p = c.awaitLookups(t, "looks-up-others", metav1.ConditionTrue, "Complete", "")
-	if got := p.Status.Lookups[0]; got.LeftOut != 2 || !strings.HasPrefix(got.Message, "left out because storedKeys or value fail: 2 objects, such as "+tenant+"/failing") {
+	leftOut := "left out because storedKeys or value fail: 2 objects, such as " + tenant + "/failing"
+	if got := p.Status.Lookups[0]; got.LeftOut != 2 || !strings.HasPrefix(got.Message, leftOut) {
 		t.Errorf("status %+v", got)
 	}
 }

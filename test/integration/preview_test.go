@@ -17,7 +17,8 @@ const previewedPolicy = `{apiVersion: admission.ostiary.dev/v1alpha1, kind: Webh
   matchConstraints: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}},
     resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE, UPDATE]}]},
   matchConditions: [{name: ours, expression: 'object.metadata.name.startsWith("ours")'}],
-  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata: Object.metadata{labels: {"team": "shop"}}}'}}],
+  mutations: [{patchType: ApplyConfiguration,
+    applyConfiguration: {expression: 'Object{metadata: Object.metadata{labels: {"team": "shop"}}}'}}],
   bindings: [{name: all, mutationAction: ACTION, validationActions: [Warn]}]}}`
 
 // TestPreviewedMutation: a preview warns, is logged and counted, and changes nothing until its action

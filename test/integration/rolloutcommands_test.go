@@ -55,15 +55,16 @@ func TestRolloutCommands(t *testing.T) {
 	expect(run(0, "status", "commanded", "-b", "all"), ", paused\n")
 	expect(run(0, "resume", "commanded", "-b", "all"), "commanded, binding all: Audit 1/2, step learn\n")
 	expect(run(0, "skip", "commanded"), "commanded, binding all: Warn 2/2, step warn\n")
-	await(t).Eventually(probe).Should(ContainSubstring("Warning: Validation failed for WebhookPolicy 'commanded' with binding 'all': no probes"))
-	skipped := annotation()
+	await(t).Eventually(probe).Should(ContainSubstring(
+		"Warning: Validation failed for WebhookPolicy 'commanded' with binding 'all': no probes"))
+	skipped := rollout.Annotation + "=" + annotation()
 	expect(run(0, "complete", "commanded"), "commanded, binding all: Deny\n")
 	await(t).Eventually(probe).Should(ContainSubstring("denied request: no probes"))
 	expect(run(2, "skip", "commanded"), "each binding of the policy commanded has reached its final action: only restart changes it")
 	expect(run(0, "restart", "commanded"), "commanded, binding all: Audit 1/2, step learn\n")
 	await(t).Eventually(probe).Should(BeEmpty())
 
-	if _, errOut, err := c.kubectl(t.Context(), "", "annotate", "--overwrite", "whp", "commanded", rollout.Annotation+"="+skipped); err != nil {
+	if _, errOut, err := c.kubectl(t.Context(), "", "annotate", "--overwrite", "whp", "commanded", skipped); err != nil {
 		t.Fatalf("kubectl annotate: %v: %s", err, errOut)
 	}
 	expect(run(0, "pause", "commanded"), "commanded, binding all: Audit 1/2, step learn, paused\n") // the leader has seen the replay

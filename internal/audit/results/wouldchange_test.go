@@ -72,7 +72,9 @@ func TestWouldChange(t *testing.T) {
 		{policy.Audited{Decision: policy.DecisionAllow}, want{3, "0", 0, 0, false}},
 	} {
 		version := Version{Compiled: compiled, Params: uint64(i + 1)}
-		a.Set(map[schema.GroupVersionResource]Resource{configMaps: {Kind: a.resources[configMaps].kind, Policies: map[string]Version{"p": version}}})
+		a.Set(map[schema.GroupVersionResource]Resource{
+			configMaps: {Kind: a.resources[configMaps].kind, Policies: map[string]Version{"p": version}},
+		})
 		got := want{Evaluations: a.passWith(step.result)}
 		status := a.Snapshot().Summaries()["p"].Status
 		got.Summary, got.WouldChange, got.Other = status.Summary, *status.WouldChange, *status.Violations

@@ -165,8 +165,16 @@ func TestInvalidTests(t *testing.T) {
 			test("- {name: c, object: " + pod + ", objects: [{apiVersion: v1, kind: Secrets}], expect: {decision: Allow}}"),
 			"6:98: kind: the kind Secrets in v1 is not known, did you mean kind: Secret?",
 		},
-		"a missing file":  {"apiVersion: test.ostiary.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\nfiles: [none.yaml]\npolicies: [x]\ncases: [{name: c}]", "4:1: files: reading the files of the test\nnone.yaml: no such file or directory"},
-		"another version": {"apiVersion: test.ostiary.dev/v1\nkind: PolicyTest\n", "2:1: kind: test.ostiary.dev has no kind PolicyTest in test.ostiary.dev/v1: write kind: PolicyTest and apiVersion: test.ostiary.dev/v1alpha1"},
+		"a missing file": {
+			"apiVersion: test.ostiary.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\nfiles: [none.yaml]\npolicies: [x]\n" +
+				"cases: [{name: c}]",
+			"4:1: files: reading the files of the test\nnone.yaml: no such file or directory",
+		},
+		"another version": {
+			"apiVersion: test.ostiary.dev/v1\nkind: PolicyTest\n",
+			"2:1: kind: test.ostiary.dev has no kind PolicyTest in test.ostiary.dev/v1: write kind: PolicyTest and " +
+				"apiVersion: test.ostiary.dev/v1alpha1",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

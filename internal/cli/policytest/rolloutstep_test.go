@@ -11,7 +11,8 @@ import (
 // TestRolloutStep: a test chooses the step in effect, in which validations warn or deny, and mutations
 // are previewed or applied.
 func TestRolloutStep(t *testing.T) {
-	const spec = "  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata: Object.metadata{labels: {\"a\": \"b\"}}}'}}]\n" +
+	const spec = "  mutations: [{patchType: ApplyConfiguration, applyConfiguration: " +
+		"{expression: 'Object{metadata: Object.metadata{labels: {\"a\": \"b\"}}}'}}]\n" +
 		"  validations: [{expression: 'object.metadata.name != \"a\"', message: no a}]\n" +
 		"  bindings: [{name: b, rollout: {steps: [{name: learn, minDurationSeconds: 60, validationActions: [Audit]}, " +
 		"{name: warn, minDurationSeconds: 60, validationActions: [Warn]}], final: {validationActions: [Deny]}}}]"
@@ -25,7 +26,8 @@ func TestRolloutStep(t *testing.T) {
 			expect: "decision: Allow, object: {apiVersion: v1, kind: Pod, metadata: {name: c, namespace: default, labels: {a: b}}}",
 		},
 		"an unknown one": {
-			step: "wran", expect: "decision: Deny", want: `rolloutStep: no rollout of the policies has the step "wran": write the name of one, or Final`,
+			step: "wran", expect: "decision: Deny",
+			want: `rolloutStep: no rollout of the policies has the step "wran": write the name of one, or Final`,
 		},
 	}
 	for name, tt := range tests {

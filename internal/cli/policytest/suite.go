@@ -232,7 +232,8 @@ func (s *Suite) setStep() error {
 		s.policies[i].WebhookPolicy = p
 	}
 	if !isKnown {
-		return s.Source.Errorf("rolloutStep", "no rollout of the policies has the step %q: write the name of one, or %s", s.RolloutStep, v1alpha1.RolloutStepFinal)
+		return s.Source.Errorf("rolloutStep", "no rollout of the policies has the step %q: write the name of one, or %s",
+			s.RolloutStep, v1alpha1.RolloutStepFinal)
 	}
 	return nil
 }

@@ -47,9 +47,9 @@ func NewCommand(o *output.Options) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rollout status|pause|resume|skip|restart|complete POLICY [-b BINDING]",
 		Short: "Show or change the step of a rollout",
-		Long: "Show or change the step of a rollout. status shows the steps, pause keeps the step in effect, resume ends a pause, skip begins the " +
-			"next step at once, restart begins the first one, and complete begins the final action, for example after a restore of a backup " +
-			"without statuses.\n\n" +
+		Long: "Show or change the step of a rollout. status shows the steps, pause keeps the step in effect, resume ends a pause, skip " +
+			"begins the next step at once, restart begins the first one, and complete begins the final action, for example " +
+			"after a restore of a backup without statuses.\n\n" +
 			"Without --binding, the command is about each binding with a rollout. It sets the annotation " + rollout.Annotation + ", with the " +
 			"tokens of the steps, so that repeating it changes nothing, and waits until the leader of Ostiary has acted. You need the permissions " +
 			"to get and patch policies, and the verb rollout on the policy.",
@@ -163,7 +163,8 @@ func commandsFor(p *v1alpha1.WebhookPolicy, bindings []*v1alpha1.Binding, action
 		state := rollout.StateOf(p.Status.Bindings, b.Name)
 		switch {
 		case state.Token == "":
-			return nil, fmt.Errorf("the step of binding %q is not recorded yet: wait until a replica of Ostiary leads, see kubectl ostiary doctor", b.Name)
+			return nil, fmt.Errorf("the step of binding %q is not recorded yet: wait until a replica of Ostiary leads, see kubectl ostiary doctor",
+				b.Name)
 		case state.Final && action != rollout.Restart && isNamed:
 			return nil, fmt.Errorf("binding %q has reached its final action: only restart changes it", b.Name)
 		case state.Final && action != rollout.Restart:
@@ -221,7 +222,8 @@ func waiting(p *v1alpha1.WebhookPolicy, commands []rollout.Command) []rollout.Co
 func checkCurrent(p *v1alpha1.WebhookPolicy, commands []rollout.Command) error {
 	for _, command := range commands {
 		if state := rollout.StateOf(p.Status.Bindings, command.Binding); state.Token != command.Token {
-			return fmt.Errorf("the step of binding %q has changed meanwhile, to %s: look at kubectl ostiary rollout status %s, and repeat the command",
+			return fmt.Errorf("the step of binding %q has changed meanwhile, to %s: "+
+				"look at kubectl ostiary rollout status %s, and repeat the command",
 				command.Binding, state.Action, p.Name)
 		}
 	}

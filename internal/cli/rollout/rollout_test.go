@@ -22,7 +22,8 @@ spec:
     rollout:
       steps:
       - {name: learn, minDurationSeconds: 86400, validationActions: [Audit]}
-      - {name: warn-dev, minDurationSeconds: 3600, validationActions: [Warn], maxViolations: 0, namespaceSelector: {matchLabels: {tier: dev}}}
+      - {name: warn-dev, minDurationSeconds: 3600, validationActions: [Warn], maxViolations: 0,
+         namespaceSelector: {matchLabels: {tier: dev}}}
       - {name: warn, minDurationSeconds: 7200, validationActions: [Warn, Audit], maxViolations: 5}
       final: {validationActions: [Deny]}
   - name: other
@@ -127,12 +128,25 @@ func TestCommands(t *testing.T) {
 			[]v1alpha1.BindingStatus{inWarnDev(), {Name: "other", Step: "learn", Token: "t9"}}, "everywhere", rollout.Pause,
 			"skip other t9, pause everywhere t2", "",
 		},
-		"both, of which one is final":   {[]v1alpha1.BindingStatus{inWarnDev(), final}, "", rollout.Skip, "skip everywhere t2", ""},
-		"both restart":                  {[]v1alpha1.BindingStatus{inWarnDev(), final}, "", rollout.Restart, "restart everywhere t2, restart other t5", ""},
-		"one at its final action":       {[]v1alpha1.BindingStatus{final}, "other", rollout.Complete, "", `binding "other" has reached its final action: only restart changes it`},
-		"without a recorded step":       {nil, "other", rollout.Complete, "", `the step of binding "other" is not recorded yet: wait until a replica of Ostiary leads, see kubectl ostiary doctor`},
-		"a binding without a rollout":   {nil, "plain", rollout.Skip, "", `the policy p has no binding "plain" with a rollout: choose one of everywhere, other`},
-		"a binding that does not exist": {nil, "othr", rollout.Skip, "", `the policy p has no binding "othr" with a rollout: choose one of everywhere, other`},
+		"both, of which one is final": {[]v1alpha1.BindingStatus{inWarnDev(), final}, "", rollout.Skip, "skip everywhere t2", ""},
+		"both restart": {
+			[]v1alpha1.BindingStatus{inWarnDev(), final}, "", rollout.Restart,
+			"restart everywhere t2, restart other t5", "",
+		},
+		"one at its final action": {
+			[]v1alpha1.BindingStatus{final}, "other", rollout.Complete, "",
+			`binding "other" has reached its final action: only restart changes it`,
+		},
+		"without a recorded step": {
+			nil, "other", rollout.Complete, "",
+			`the step of binding "other" is not recorded yet: wait until a replica of Ostiary leads, see kubectl ostiary doctor`,
+		},
+		"a binding without a rollout": {
+			nil, "plain", rollout.Skip, "", `the policy p has no binding "plain" with a rollout: choose one of everywhere, other`,
+		},
+		"a binding that does not exist": {
+			nil, "othr", rollout.Skip, "", `the policy p has no binding "othr" with a rollout: choose one of everywhere, other`,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +174,8 @@ func TestChangedStep(t *testing.T) {
 	commands := []rollout.Command{{Action: rollout.Skip, Binding: "everywhere", Token: "t1"}}
 	after := inWarnDev()
 	after.Action = "Warn 2/3"
-	want := `the step of binding "everywhere" has changed meanwhile, to Warn 2/3: look at kubectl ostiary rollout status p, and repeat the command`
+	want := `the step of binding "everywhere" has changed meanwhile, to Warn 2/3: ` +
+		`look at kubectl ostiary rollout status p, and repeat the command`
 	if err := checkCurrent(policy(t, after), commands); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -175,8 +190,11 @@ func TestArguments(t *testing.T) {
 		args []string
 		want string
 	}{
-		"none":       {nil, "write what to do (status, pause, resume, skip, restart, complete) and the name of a policy"},
-		"a typo":     {[]string{"staus", "p"}, `unknown command "staus": write one of status, pause, resume, skip, restart, complete, did you mean "status"?`},
+		"none": {nil, "write what to do (status, pause, resume, skip, restart, complete) and the name of a policy"},
+		"a typo": {
+			[]string{"staus", "p"},
+			`unknown command "staus": write one of status, pause, resume, skip, restart, complete, did you mean "status"?`,
+		},
 		"no policy":  {[]string{"skip"}, "name one policy: kubectl get whp lists them"},
 		"two":        {[]string{"skip", "p", "q"}, "name one policy: kubectl get whp lists them"},
 		"as written": {[]string{"skip", "p"}, ""},
