@@ -97,7 +97,8 @@ func (s *Scope) equals(k, v Value) (ce.Expression, error) {
 	if !v.isConstant && k.kind() == ce.KindString && v.kind() == ce.KindString && v.isFromParams() {
 		return s.equalsParams(k, v)
 	}
-	if k.isConstant && !v.isConstant {
+	constantIsKey := k.isConstant && !v.isConstant
+	if constantIsKey {
 		if text, ok := k.constant.(string); ok && scalar.HasWildcard(text) {
 			return ce.False(), leftOut("the key %q with wildcards", text)
 		}
@@ -110,7 +111,7 @@ func (s *Scope) equals(k, v Value) (ce.Expression, error) {
 	if !v.isConstant {
 		return s.equalsValue(source, k, v)
 	}
-	return equalsConstant(source, k, v)
+	return equalsConstant(source, k, v, constantIsKey)
 }
 
 // equalsParams compares text with a text of the params, which may have wildcards.
@@ -124,14 +125,14 @@ func (s *Scope) equalsParams(k, v Value) (ce.Expression, error) {
 	return scalar.MatchPattern(pattern, source), err
 }
 
-func equalsConstant(source ce.Expression, k, v Value) (ce.Expression, error) {
+func equalsConstant(source ce.Expression, k, v Value, constantIsKey bool) (ce.Expression, error) {
 	switch c := v.constant.(type) {
 	case string:
-		return equalsText(source, k, c)
+		return equalsText(source, k, c, constantIsKey)
 	case nil:
 		return ce.False(), nil
 	case int64, float64:
-		return equalsNumber(source, k, v)
+		return equalsNumber(source, k, v, constantIsKey)
 	}
 	if kind := k.kind(); kind != v.kind() && kind != ce.KindAny {
 		return ce.False(), nil
@@ -171,25 +172,18 @@ func (s *Scope) equalsValue(source ce.Expression, k, v Value) (ce.Expression, er
 func isLoose(k ce.Kind) bool { return k == ce.KindAny || k == ce.KindIntOrString }
 
 // equalsText compares with constant text, which may have wildcards.
-func equalsText(source ce.Expression, k Value, text string) (ce.Expression, error) {
+func equalsText(source ce.Expression, k Value, text string, constantIsKey bool) (ce.Expression, error) {
 	isString := ce.And(
 		ce.Relate(ce.Function("type", source), "==", ce.Term("string")),
 		scalar.Compare("==", text, source),
 	)
-	n, err := strconv.ParseInt(text, 10, 64)
-	isNumber := ce.False()
-	if err == nil {
-		isNumber = ce.Relate(source, "==", ce.Term(strconv.FormatInt(n, 10)))
-	}
+	isNumber := equalsNumberInText(source, text, constantIsKey)
 	switch k.kind() {
 	case ce.KindString:
 		return scalar.Compare("==", text, source), nil
 	case ce.KindQuantity:
 		return scalar.CompareQuantity("==", text, source), nil
 	case ce.KindInt, ce.KindNumber:
-		if d, ok := scalar.ParseDuration(text); ok {
-			return ce.Relate(source, "==", scalar.Seconds(d)), nil
-		}
 		return isNumber, nil
 	case ce.KindAny, ce.KindIntOrString:
 		if !scalar.IsNumeric(text) && !scalar.HasWildcard(text) {
@@ -200,8 +194,23 @@ func equalsText(source ce.Expression, k Value, text string) (ce.Expression, erro
 	return ce.False(), nil
 }
 
-// equalsNumber compares with a constant number. Text equals a number only as a duration.
-func equalsNumber(source ce.Expression, k, v Value) (ce.Expression, error) {
+// equalsNumberInText compares a number with constant text. Kyverno reads the value of a condition
+// as a number, and its key as a duration.
+func equalsNumberInText(source ce.Expression, text string, constantIsKey bool) ce.Expression {
+	d, isDuration := scalar.ParseDuration(text)
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case constantIsKey && isDuration:
+		return ce.Relate(source, "==", scalar.Seconds(d))
+	case !constantIsKey && err == nil:
+		return ce.Relate(source, "==", ce.Term(strconv.FormatInt(n, 10)))
+	}
+	return ce.False()
+}
+
+// equalsNumber compares with a constant number. Text equals a number only as a duration, unless
+// the number is the key: Kyverno then reads the text as a number.
+func equalsNumber(source ce.Expression, k, v Value, constantIsKey bool) (ce.Expression, error) {
 	e, err := literalExpression(v.constant)
 	if err != nil {
 		return e, err
@@ -209,11 +218,17 @@ func equalsNumber(source ce.Expression, k, v Value) (ce.Expression, error) {
 	switch k.kind() {
 	case ce.KindInt, ce.KindNumber, ce.KindIntOrString, ce.KindAny:
 		return ce.Relate(source, "==", e), nil
+	case ce.KindQuantity:
+		source = ce.Function("string", source)
 	case ce.KindString:
-		d, _ := scalar.Number(v.constant)
-		return scalar.CompareUnits("==", scalar.WholeSeconds(d), source), nil
+	default:
+		return ce.False(), nil
 	}
-	return ce.False(), nil
+	n, _ := scalar.Number(v.constant)
+	if constantIsKey {
+		return scalar.EqualsNumber(n, source), nil
+	}
+	return scalar.CompareUnits("==", scalar.WholeSeconds(n), source), nil
 }
 
 // order converts GreaterThan and its relatives.

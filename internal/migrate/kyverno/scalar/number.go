@@ -52,6 +52,14 @@ func floatText(n float64, v ce.Expression, kind ce.Kind) ce.Expression {
 	return ce.False()
 }
 
+// EqualsNumber compares text with a number.
+func EqualsNumber(n float64, v ce.Expression) ce.Expression {
+	if whole := int64(n); float64(whole) == n {
+		return integerText(whole, v, ce.KindString)
+	}
+	return floatText(n, v, ce.KindString)
+}
+
 func integerCondition(c textCondition, v ce.Expression) ce.Expression {
 	if n, ok := c.integer(); ok {
 		return ce.Relate(v, c.operator, ce.Term(strconv.FormatInt(n, 10)))
