@@ -97,7 +97,8 @@ func (s *Scope) equals(k, v Value) (ce.Expression, error) {
 	if !v.isConstant && k.kind() == ce.KindString && v.kind() == ce.KindString && v.isFromParams() {
 		return s.equalsParams(k, v)
 	}
-	if k.isConstant && !v.isConstant {
+	constantIsKey := k.isConstant && !v.isConstant
+	if constantIsKey {
 		if text, ok := k.constant.(string); ok && scalar.HasWildcard(text) {
 			return ce.False(), leftOut("the key %q with wildcards", text)
 		}
@@ -110,7 +111,7 @@ func (s *Scope) equals(k, v Value) (ce.Expression, error) {
 	if !v.isConstant {
 		return s.equalsValue(source, k, v)
 	}
-	return equalsConstant(source, k, v)
+	return equalsConstant(source, k, v, constantIsKey)
 }
 
 // equalsParams compares text with a text of the params, which may have wildcards.
@@ -124,14 +125,14 @@ func (s *Scope) equalsParams(k, v Value) (ce.Expression, error) {
 	return scalar.MatchPattern(pattern, source), err
 }
 
-func equalsConstant(source ce.Expression, k, v Value) (ce.Expression, error) {
+func equalsConstant(source ce.Expression, k, v Value, constantIsKey bool) (ce.Expression, error) {
 	switch c := v.constant.(type) {
 	case string:
-		return equalsText(source, k, c)
+		return equalsText(source, k, c, constantIsKey)
 	case nil:
 		return ce.False(), nil
 	case int64, float64:
-		return equalsNumber(source, k, v)
+		return equalsNumber(source, k, v, constantIsKey)
 	}
 	if kind := k.kind(); kind != v.kind() && kind != ce.KindAny {
 		return ce.False(), nil
@@ -171,25 +172,18 @@ func (s *Scope) equalsValue(source ce.Expression, k, v Value) (ce.Expression, er
 func isLoose(k ce.Kind) bool { return k == ce.KindAny || k == ce.KindIntOrString }
 
 // equalsText compares with constant text, which may have wildcards.
-func equalsText(source ce.Expression, k Value, text string) (ce.Expression, error) {
+func equalsText(source ce.Expression, k Value, text string, constantIsKey bool) (ce.Expression, error) {
 	isString := ce.And(
 		ce.Relate(ce.Function("type", source), "==", ce.Term("string")),
 		scalar.Compare("==", text, source),
 	)
-	n, err := strconv.ParseInt(text, 10, 64)
-	isNumber := ce.False()
-	if err == nil {
-		isNumber = ce.Relate(source, "==", ce.Term(strconv.FormatInt(n, 10)))
-	}
+	isNumber := equalsNumberInText(source, text, constantIsKey)
 	switch k.kind() {
 	case ce.KindString:
 		return scalar.Compare("==", text, source), nil
 	case ce.KindQuantity:
 		return scalar.CompareQuantity("==", text, source), nil
 	case ce.KindInt, ce.KindNumber:
-		if d, ok := scalar.ParseDuration(text); ok {
-			return ce.Relate(source, "==", scalar.Seconds(d)), nil
-		}
 		return isNumber, nil
 	case ce.KindAny, ce.KindIntOrString:
 		if !scalar.IsNumeric(text) && !scalar.HasWildcard(text) {
@@ -200,8 +194,23 @@ func equalsText(source ce.Expression, k Value, text string) (ce.Expression, erro
 	return ce.False(), nil
 }
 
-// equalsNumber compares with a constant number. Text equals a number only as a duration.
-func equalsNumber(source ce.Expression, k, v Value) (ce.Expression, error) {
+// equalsNumberInText compares a number with constant text. Kyverno reads the value of a condition
+// as a number, and its key as a duration.
+func equalsNumberInText(source ce.Expression, text string, constantIsKey bool) ce.Expression {
+	d, isDuration := scalar.ParseDuration(text)
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case constantIsKey && isDuration:
+		return ce.Relate(source, "==", scalar.Seconds(d))
+	case !constantIsKey && err == nil:
+		return ce.Relate(source, "==", ce.Term(strconv.FormatInt(n, 10)))
+	}
+	return ce.False()
+}
+
+// equalsNumber compares with a constant number. Text equals a number only as a duration, unless
+// the number is the key: Kyverno then reads the text as a number.
+func equalsNumber(source ce.Expression, k, v Value, constantIsKey bool) (ce.Expression, error) {
 	e, err := literalExpression(v.constant)
 	if err != nil {
 		return e, err
@@ -209,18 +218,25 @@ func equalsNumber(source ce.Expression, k, v Value) (ce.Expression, error) {
 	switch k.kind() {
 	case ce.KindInt, ce.KindNumber, ce.KindIntOrString, ce.KindAny:
 		return ce.Relate(source, "==", e), nil
+	case ce.KindQuantity:
+		source = ce.Function("string", source)
 	case ce.KindString:
-		d, _ := scalar.Number(v.constant)
-		return scalar.CompareUnits("==", scalar.WholeSeconds(d), source), nil
+	default:
+		return ce.False(), nil
 	}
-	return ce.False(), nil
+	n, _ := scalar.Number(v.constant)
+	if constantIsKey {
+		return scalar.EqualsNumber(n, source), nil
+	}
+	return scalar.CompareUnits("==", scalar.WholeSeconds(n), source), nil
 }
 
 // order converts GreaterThan and its relatives.
 func (s *Scope) order(k Value, operator string, v Value, durations bool) (ce.Expression, error) {
+	o := constantOrder{operator: operator, constant: v.constant, durations: durations}
 	if k.isConstant && !v.isConstant {
 		k, v = v, k
-		operator = mirroredOperator(operator)
+		o = constantOrder{operator: mirroredOperator(operator), constant: v.constant, durations: durations, constantIsKey: true}
 	}
 	source, err := k.strict()
 	if err != nil {
@@ -229,7 +245,7 @@ func (s *Scope) order(k Value, operator string, v Value, durations bool) (ce.Exp
 	if !v.isConstant {
 		return orderValues(source, k, operator, v)
 	}
-	return orderConstant(source, k.kind(), operator, v.constant, durations), nil
+	return o.expression(source, k.kind()), nil
 }
 
 func orderValues(source ce.Expression, k Value, operator string, v Value) (ce.Expression, error) {
@@ -247,73 +263,89 @@ func orderValues(source ce.Expression, k Value, operator string, v Value) (ce.Ex
 	return ce.False(), leftOut("the order of %s and %s, which are not known to be numbers", source, other)
 }
 
-func orderConstant(source ce.Expression, kind ce.Kind, operator string, constant any, durations bool) ce.Expression {
+// constantOrder is an order of a value of the request and a constant.
+type constantOrder struct {
+	operator      string
+	constant      any
+	durations     bool // for the operators that compare durations only
+	constantIsKey bool
+}
+
+func (o constantOrder) expression(source ce.Expression, kind ce.Kind) ce.Expression {
 	switch kind {
 	case ce.KindInt, ce.KindNumber:
-		return orderNumber(source, operator, constant, durations)
+		return o.number(source, kind)
 	case ce.KindString:
-		return orderText(source, operator, constant, durations)
+		return o.text(source)
 	case ce.KindQuantity:
-		if text, ok := constant.(string); ok && !durations {
-			return scalar.CompareQuantity(operator, text, source)
+		if text, ok := o.constant.(string); ok && !o.durations {
+			return scalar.OrderQuantity(o.operator, text, source, o.constantIsKey)
 		}
-		return orderText(ce.Function("string", source), operator, constant, durations)
+		return o.text(ce.Function("string", source))
 	case ce.KindAny, ce.KindIntOrString:
 		isType := func(t string) ce.Expression { return ce.Relate(ce.Function("type", source), "==", ce.Term(t)) }
 		return ce.Or(
-			ce.And(ce.Or(isType("int"), isType("double")), orderNumber(source, operator, constant, durations)),
-			ce.And(isType("string"), orderText(source, operator, constant, durations)),
+			ce.And(ce.Or(isType("int"), isType("double")), o.number(source, kind)),
+			ce.And(isType("string"), o.text(source)),
 		)
 	}
 	return ce.False()
 }
 
-// orderNumber compares a number with a number, or with seconds.
-func orderNumber(source ce.Expression, operator string, constant any, durations bool) ce.Expression {
+// number orders a number and a number, or seconds.
+func (o constantOrder) number(source ce.Expression, kind ce.Kind) ce.Expression {
+	constant := o.constant
 	if text, ok := constant.(string); ok {
-		if d, ok := scalar.ParseDuration(text); ok || durations && text == "0" {
-			return ce.Relate(source, operator, scalar.Seconds(d))
+		if d, ok := scalar.ParseDuration(text); ok || o.durations && text == "0" {
+			return o.seconds(source, kind, d)
 		}
 		n, err := strconv.ParseFloat(text, 64)
-		if err != nil || durations {
+		if err != nil || o.durations {
 			return ce.False()
 		}
 		constant = normalizeNumbers(n)
 	}
-	if _, ok := scalar.Number(constant); !ok {
-		return ce.False()
-	}
-	e, _ := literalExpression(constant)
-	return ce.Relate(source, operator, e)
-}
-
-// orderText compares text: durations, quantities, versions, and numbers.
-func orderText(source ce.Expression, operator string, constant any, durations bool) ce.Expression {
-	if n, ok := scalar.Number(constant); ok {
-		if durations {
-			return scalar.CompareDuration(operator, scalar.WholeSeconds(n), source)
-		}
-		e, _ := literalExpression(constant)
-		isNumber := ce.And(
-			ce.Call(source, "matches", ce.Quote(scalar.DecimalPattern)),
-			ce.Relate(ce.Function("double", source), operator, e),
-		)
-		return ce.Or(scalar.CompareUnits(operator, scalar.WholeSeconds(n), source), isNumber)
-	}
-	text, ok := constant.(string)
+	n, ok := scalar.Number(constant)
 	switch {
 	case !ok:
 		return ce.False()
-	case durations:
+	case o.durations:
+		return o.seconds(source, kind, scalar.WholeSeconds(n))
+	}
+	e, _ := literalExpression(constant)
+	return ce.Relate(source, o.operator, e)
+}
+
+// seconds orders a number and a duration. Only a number with a fraction has to be rounded.
+func (o constantOrder) seconds(source ce.Expression, kind ce.Kind, d time.Duration) ce.Expression {
+	if kind == ce.KindNumber || kind == ce.KindAny {
+		return scalar.OrderSeconds(o.operator, d, source)
+	}
+	return ce.Relate(source, o.operator, scalar.Seconds(d))
+}
+
+// text orders text and a constant: durations, quantities, versions, and numbers.
+func (o constantOrder) text(source ce.Expression) ce.Expression {
+	if n, ok := scalar.Number(o.constant); ok {
+		if o.durations {
+			return scalar.CompareDuration(o.operator, scalar.WholeSeconds(n), source)
+		}
+		return scalar.OrderNumber(o.operator, n, source)
+	}
+	text, ok := o.constant.(string)
+	switch {
+	case !ok:
+		return ce.False()
+	case o.durations:
 		d, err := time.ParseDuration(text)
 		if err != nil {
 			return ce.False()
 		}
-		return scalar.CompareDuration(operator, d, source)
+		return scalar.CompareDuration(o.operator, d, source)
 	case scalar.IsNumeric(text):
-		return scalar.Compare(operator, text, source)
+		return scalar.Order(o.operator, text, source, o.constantIsKey)
 	case scalar.IsVersion(text):
-		return scalar.CompareVersion(operator, text, source)
+		return scalar.CompareVersion(o.operator, text, source)
 	}
 	return ce.False()
 }

@@ -1,8 +1,42 @@
 package scalar
 
 import (
+	"strconv"
+
 	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
+
+// Order orders text and an operand of a condition: text as durations or quantities if both are,
+// and else a number and a duration, with the number in seconds. Only the key of a condition can
+// be a number in text, so operandIsKey reports whether the operand is the key.
+func Order(operator, operand string, v ce.Expression, operandIsKey bool) ce.Expression {
+	c := newCondition(operator, operand)
+	switch {
+	case c.quantity == nil && c.duration != nil && !operandIsKey:
+		return OrderDuration(operator, *c.duration, v)
+	case c.quantity != nil && c.duration == nil && operandIsKey, operand == "0" && operandIsKey:
+		return ce.Or(Compare(operator, operand, v), orderKeySeconds(c, v))
+	}
+	return Compare(operator, operand, v)
+}
+
+// orderKeySeconds orders durations that are no quantities and a key that is a number.
+func orderKeySeconds(key textCondition, v ce.Expression) ce.Expression {
+	n, err := strconv.ParseFloat(key.operand, 64)
+	if err != nil {
+		return ce.False()
+	}
+	units := ce.And(isDuration(v), compareDurations(key.operator, WholeSeconds(n), v))
+	return ce.And(ce.Not(ce.Function("isQuantity", v)), units)
+}
+
+// OrderQuantity orders a quantity and an operand of a condition.
+func OrderQuantity(operator, operand string, v ce.Expression, operandIsKey bool) ce.Expression {
+	if newCondition(operator, operand).quantity != nil {
+		return CompareQuantity(operator, operand, v)
+	}
+	return Order(operator, operand, ce.Function("string", v), operandIsKey)
+}
 
 // Compare compares text with an operand: as durations or quantities if both are, and else
 // as text, for which only == and != have a result. It is what conditions do; text that is

@@ -5,6 +5,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -49,6 +50,14 @@ func floatText(n float64, v ce.Expression, kind ce.Kind) ce.Expression {
 		return ce.And(ce.Call(s, "matches", ce.Quote(DecimalPattern)), ce.Relate(ce.Function("double", v), "==", text))
 	}
 	return ce.False()
+}
+
+// EqualsNumber compares text with a number.
+func EqualsNumber(n float64, v ce.Expression) ce.Expression {
+	if whole := int64(n); float64(whole) == n {
+		return integerText(whole, v, ce.KindString)
+	}
+	return floatText(n, v, ce.KindString)
 }
 
 func integerCondition(c textCondition, v ce.Expression) ce.Expression {
@@ -106,9 +115,57 @@ func CompareDuration(operator string, d time.Duration, v ce.Expression) ce.Expre
 	return e
 }
 
-// CompareUnits compares text that is a duration with a unit.
+// CompareUnits compares text that is a duration with a unit, or zero with a sign. Conditions take
+// zero without a sign for a number.
 func CompareUnits(operator string, d time.Duration, v ce.Expression) ce.Expression {
-	return ce.And(isDuration(v), compareDurations(operator, d, v))
+	e := ce.And(isDuration(v), compareDurations(operator, d, v))
+	if holdsFor(operator, cmp.Compare(0, d)) {
+		return ce.Or(ce.Relate(v, "in", ce.Term(signedZeros)), e)
+	}
+	return e
+}
+
+const signedZeros = `["+0", "-0"]`
+
+// OrderDuration orders text and a duration. Text that is a number counts as seconds.
+func OrderDuration(operator string, d time.Duration, v ce.Expression) ce.Expression {
+	number := ce.Call(v, "matches", ce.Quote(DecimalPattern))
+	return ce.Or(
+		ce.And(isDuration(v), compareDurations(operator, d, v)),
+		ce.And(number, OrderSeconds(operator, d, ce.Function("double", v))),
+	)
+}
+
+// OrderSeconds orders a number of seconds and a duration. The number may have a fraction, which
+// Kyverno drops, so that 3600.5 is not above 1h. The result needs no conversion to an integer,
+// which fails for large numbers.
+func OrderSeconds(operator string, d time.Duration, number ce.Expression) ce.Expression {
+	above, limit := ">", math.Floor(d.Seconds())
+	if operator == "<" || operator == ">=" {
+		limit = math.Ceil(d.Seconds()) - 1
+	}
+	if limit >= 0 { // the numbers between the limit and the next integer are rounded down to the limit
+		above, limit = ">=", limit+1
+	}
+	if strings.HasPrefix(operator, "<") {
+		above = map[string]string{">": "<=", ">=": "<"}[above]
+	}
+	return ce.Relate(number, above, ce.Term(strconv.FormatFloat(limit, 'f', -1, 64)))
+}
+
+// OrderNumber orders text, which is a number or a duration, and a number, which counts as whole
+// seconds beside a duration.
+func OrderNumber(operator string, n float64, v ce.Expression) ce.Expression {
+	number := ce.And(
+		ce.Call(v, "matches", ce.Quote(DecimalPattern)),
+		ce.Relate(ce.Function("double", v), operator, ce.Term(strconv.FormatFloat(n, 'f', -1, 64))),
+	)
+	d := WholeSeconds(n)
+	if d != 0 || n == 0 { // zero with a sign is ordered alike as a number
+		return ce.Or(ce.And(isDuration(v), compareDurations(operator, d, v)), number)
+	}
+	unsigned := ce.Not(ce.Relate(v, "in", ce.Term(signedZeros)))
+	return ce.Or(CompareUnits(operator, d, v), ce.And(unsigned, number))
 }
 
 func compareWithQuantity(c textCondition, v ce.Expression) ce.Expression {

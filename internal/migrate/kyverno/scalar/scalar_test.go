@@ -2,6 +2,7 @@ package scalar
 
 import (
 	"testing"
+	"time"
 
 	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
@@ -21,6 +22,18 @@ func TestExpressions(t *testing.T) {
 		"a quantity":                   {CompareQuantity("<", "1Gi", v), `quantity(string(v)).compareTo(quantity("1Gi")) < 0`},
 		"a quantity beside other text": {CompareQuantity("==", "a*", v), `string(v).startsWith("a")`},
 		"a range of numbers":           {InRange("1-10", v, true), "v >= 1 && v <= 10"},
+		"seconds at most":              {OrderSeconds("<=", time.Hour, v), "v < 3601"},
+		"seconds below":                {OrderSeconds("<", time.Hour, v), "v < 3600"},
+		"seconds at least":             {OrderSeconds(">=", time.Hour, v), "v >= 3600"},
+		"seconds above":                {OrderSeconds(">", time.Hour, v), "v >= 3601"},
+		"seconds at most 0":            {OrderSeconds("<=", 0, v), "v < 1"},
+		"seconds below 0":              {OrderSeconds("<", 0, v), "v <= -1"},
+		"seconds at least 0":           {OrderSeconds(">=", 0, v), "v > -1"},
+		"seconds above 0":              {OrderSeconds(">", 0, v), "v >= 1"},
+		"negative seconds at most":     {OrderSeconds("<=", -time.Hour, v), "v <= -3600"},
+		"negative seconds at least":    {OrderSeconds(">=", -time.Hour, v), "v > -3601"},
+		"seconds at most half of one":  {OrderSeconds("<=", time.Second/2, v), "v < 1"},
+		"seconds at least half of one": {OrderSeconds(">=", time.Second/2, v), "v >= 1"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
