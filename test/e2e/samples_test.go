@@ -117,6 +117,7 @@ func (w *world) testSamples(t *testing.T) {
 // is tested with its webhook.
 func (w *world) testExamples(t *testing.T) {
 	w.letParamsBeRead(t)
+	w.letLookupsBeRead(t)
 	var all strings.Builder
 	names := map[string]bool{}
 	for _, e := range examples(t, "README.md", "docs/policies/*.md", "docs/plugins/*.md", "docs/design/*.md", "docs/operations/*.md") {
@@ -140,7 +141,7 @@ clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]}'}}`, "apply", "
 	t.Log(w.do(t, "", "get", "whp", "-o", "wide"))
 	t.Run("PodSecurity reads the Pods of a namespace whose level rises", w.testPodsAreRead)
 	w.do(t, all.String(), "delete", "-f", "-")
-	w.do(t, "", "delete", "clusterrole", paramsRole)
+	w.do(t, "", "delete", "clusterrole", paramsRole, lookupsRole)
 }
 
 // testPodsAreRead finds the request in the audit log: the API server's own plugin
@@ -193,7 +194,10 @@ func (w *world) applySamples(t *testing.T) []string {
 	return files
 }
 
-const paramsRole = "ostiary-params-configmaps"
+const (
+	paramsRole  = "ostiary-params-configmaps"
+	lookupsRole = "ostiary-lookups-documents"
+)
 
 // letParamsBeRead returns when Kubernetes has copied the permission.
 func (w *world) letParamsBeRead(t *testing.T) {
@@ -204,6 +208,15 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]}`
 	eventually(t, func() error {
 		return w.try(t, "", "auth", "can-i", "list", "configmaps", "-A", "--as="+account+"-params").err
 	})
+}
+
+// letLookupsBeRead permits what the lookups of the documents read. Their policies wait for it.
+func (w *world) letLookupsBeRead(t *testing.T) {
+	t.Helper()
+	w.do(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: `+lookupsRole+
+		`, labels: {admission.ostiary.dev/aggregate-to-lookups: "true"}},
+rules: [{apiGroups: [networking.k8s.io], resources: [ingresses], verbs: [list, watch]},
+{apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}]}`, "apply", "-f", "-")
 }
 
 func (w *world) awaitAllReady(t *testing.T) {
