@@ -154,7 +154,7 @@ async function checkControls(page) {
   if (!copied.startsWith('kubectl apply -f require-owner.yaml\nkubectl wait ')) faults.push(`the button of a console copies ${JSON.stringify(copied)}`)
   await open(page, 'start/faq')
   await page.waitForSelector('.recording .ap-player')
-  await page.waitForFunction(() => document.querySelector('.recording').innerText.includes('denied the request'), { timeout: 10000 })
+  await page.waitForFunction(() => document.querySelector('.recording').innerText.includes('denied request'), { timeout: 10000 })
     .catch(() => faults.push('the recording does not begin with a denial'))
   await page.$eval('.recording', recording => recording.scrollIntoView())
   await page.screenshot({ path: join(screenshots, 'poster.png') })
