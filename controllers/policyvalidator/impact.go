@@ -28,6 +28,7 @@ import (
 	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/guard"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/rollout"
 )
 
 const (
@@ -78,8 +79,9 @@ func NewImpact(config *rest.Config, namespace string, exempt []string, host poli
 	return &Impact{reader: reader, host: host, exempt: guard.ExemptNamespaces(exempt), within: impactWithin, namespace: namespace}, nil
 }
 
-// denies reports whether a policy denies objects or pod templates.
+// denies reports whether a policy denies objects or pod templates, with the actions that its rollouts have now.
 func denies(p *v1alpha1.WebhookPolicy) bool {
+	p = rollout.InEffect(p)
 	t := p.Spec.PodTemplates
 	return p.Spec.Denies() || t != nil && slices.Contains(t.ValidationActions, admissionregistrationv1.Deny)
 }

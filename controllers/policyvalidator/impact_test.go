@@ -151,6 +151,20 @@ func acting(action admissionregistrationv1.ValidationAction) func(*v1alpha1.Webh
 	}
 }
 
+// rollingOut adds a rollout from Audit to Deny.
+func rollingOut(isFinal bool) func(*v1alpha1.WebhookPolicy) {
+	return func(p *v1alpha1.WebhookPolicy) {
+		type actions = []admissionregistrationv1.ValidationAction
+		p.Spec.Bindings = []v1alpha1.Binding{{Name: "b", Rollout: &v1alpha1.Rollout{
+			Steps: []v1alpha1.RolloutStep{{Name: "s", ValidationActions: actions{admissionregistrationv1.Audit}, MinDurationSeconds: 1}},
+			Final: v1alpha1.RolloutFinal{ValidationActions: actions{admissionregistrationv1.Deny}},
+		}}}
+		if isFinal {
+			p.Status.Bindings = []v1alpha1.BindingStatus{{Name: "b", Final: true, Token: "t"}}
+		}
+	}
+}
+
 func saying(expression string) func(*v1alpha1.WebhookPolicy) {
 	return func(p *v1alpha1.WebhookPolicy) { p.Spec.Validations[0].Expression = expression }
 }
@@ -311,6 +325,14 @@ func TestImpact(t *testing.T) {
 			wantLists: true,
 		},
 		"warning now": {store: &store{pods: 8}, before: updating(), after: updating(acting(admissionregistrationv1.Warn))},
+		"a rollout at its final action": {
+			store:     &store{pods: 8},
+			before:    updating(saying("true"), rollingOut(true)),
+			after:     updating(rollingOut(true)),
+			want:      []string{"1 of 8 existing Pods would be denied on their next change: shop/web-7"},
+			wantLists: true,
+		},
+		"a rollout in a step that audits": {store: &store{pods: 8}, after: updating(rollingOut(false))},
 		"params": {store: &store{pods: 8},
 			want: []string{
 				"existing objects were not evaluated: the params of the policy cannot be read yet: v1 ConfigMaps are not watched yet",

@@ -19,6 +19,7 @@ import (
 	"github.com/ostiary/ostiary/internal/apiresources"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/rollout"
 	"github.com/ostiary/ostiary/internal/typecheck"
 )
 
@@ -60,9 +61,10 @@ type Result struct {
 	Resources int
 }
 
-// Rehearse rehearses a valid policy. If ctx ends, or if the costs reach their limit, it returns
+// Rehearse rehearses a valid policy, as it decides at the end of its rollouts. If ctx ends, or if the costs reach their limit, it returns
 // what it has found until then.
 func (r *Rehearser) Rehearse(ctx context.Context, p *v1alpha1.WebhookPolicy, c Cluster) (out Result) {
+	p = rollout.AtEnd(p)
 	resolved := plugins.Resolve(p)
 	if resolved.Policy.Spec.MatchConstraints == nil {
 		return out

@@ -3,6 +3,7 @@ package rehearsal
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -147,6 +148,35 @@ func TestLookups(t *testing.T) {
 				t.Errorf("omitted (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A policy is rehearsed as it decides at the end of its rollouts, not with the actions of their first steps.
+func TestRollout(t *testing.T) {
+	const never = `object.metadata.name == "a" && object.metadata.name == "b"`
+	rehearser, err := New(policy.LatestEngine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofConfigMaps := func() *v1alpha1.WebhookPolicy {
+		p := newPolicy(never)
+		rule := &p.Spec.MatchConstraints.ResourceRules[0]
+		rule.APIGroups, rule.Resources = []string{""}, []string{"configmaps"}
+		rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
+		return p
+	}
+	denying, rollingOut := ofConfigMaps(), ofConfigMaps()
+	type actions = []admissionregistrationv1.ValidationAction
+	rollingOut.Spec.Bindings = []v1alpha1.Binding{{Name: "b", Rollout: &v1alpha1.Rollout{
+		Steps: []v1alpha1.RolloutStep{{Name: "s", ValidationActions: actions{admissionregistrationv1.Audit}, MinDurationSeconds: 1}},
+		Final: v1alpha1.RolloutFinal{ValidationActions: actions{admissionregistrationv1.Deny}},
+	}}}
+	want := rehearser.Rehearse(t.Context(), denying, cluster(t))
+	if !slices.ContainsFunc(want.Warnings, func(w advice.Warning) bool { return w.Kind == advice.DeniesAll }) {
+		t.Fatalf("the policy that denies everything has the warnings %v", want.Warnings)
+	}
+	if diff := cmp.Diff(want, rehearser.Rehearse(t.Context(), rollingOut, cluster(t))); diff != "" {
+		t.Errorf("with a rollout (-without +with):\n%s", diff)
 	}
 }
 

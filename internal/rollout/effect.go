@@ -146,6 +146,22 @@ func InEffect(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
 	return &out
 }
 
+// AtEnd returns the policy as if its rollouts had reached their final actions. It returns the same policy if there are no
+// rollouts, and shares memory with it.
+func AtEnd(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
+	if !Has(&p.Spec) {
+		return p
+	}
+	out := *p
+	out.Spec.Bindings = slices.Clone(p.Spec.Bindings)
+	for i := range out.Spec.Bindings {
+		if b := &out.Spec.Bindings[i]; b.Rollout != nil {
+			b.ValidationActions, b.MutationAction, b.Rollout = b.Rollout.Final.ValidationActions, b.Rollout.Final.MutationAction, nil
+		}
+	}
+	return &out
+}
+
 // addTo adds the actions of the effect to those of a binding.
 func (e *Effect) addTo(b *v1alpha1.Binding) {
 	for _, action := range e.ValidationActions {

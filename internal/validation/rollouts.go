@@ -57,19 +57,6 @@ func checkRolloutActions(
 	return field.ErrorList{field.Forbidden(at.Child("validationActions"), messageNoValidations)}
 }
 
-// finalSpec returns a spec whose rollouts have reached their final actions: risks of these are known
-// before they take effect. It shares memory with the argument.
-func finalSpec(spec *v1alpha1.WebhookPolicySpec) *v1alpha1.WebhookPolicySpec {
-	out := *spec
-	out.Bindings = slices.Clone(spec.Bindings)
-	for i := range out.Bindings {
-		if b := &out.Bindings[i]; b.Rollout != nil {
-			b.ValidationActions, b.MutationAction, b.Rollout = b.Rollout.Final.ValidationActions, b.Rollout.Final.MutationAction, nil
-		}
-	}
-	return &out
-}
-
 // rollouts suggests to write down what rollouts have reached: a status can be lost.
 func (w *warner) rollouts(p *v1alpha1.WebhookPolicy, at *field.Path) {
 	for i := range p.Spec.Bindings {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/advice"
+	"github.com/ostiary/ostiary/internal/rollout"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -30,9 +31,9 @@ func warningsAbout(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []advice.Warnin
 	spec := field.NewPath("spec")
 	w.annotations(p)
 	w.timeoutSeconds(&p.Spec, spec)
-	final := finalSpec(&p.Spec)
-	w.failurePolicy(final, facts, spec)
-	w.matchConstraints(final, spec)
+	final := rollout.AtEnd(p) // risks are known before they take effect
+	w.failurePolicy(&final.Spec, facts, spec)
+	w.matchConstraints(&final.Spec, spec)
 	// Only rules that the author has written: those of a plugin have no field to change.
 	w.resourceRules(&p.Spec, spec)
 	w.allowCriticalResources(&p.Spec, spec)
