@@ -54,7 +54,7 @@ type AuditStatus struct {
 	Excepted int64 `json:"excepted,omitempty"`
 
 	// wouldChange is the number of objects that a mutation of the policy would change. It is
-	// absent without mutations.
+	// absent without mutations, and if something could not be read: see missing.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	WouldChange *int64 `json:"wouldChange,omitempty"`

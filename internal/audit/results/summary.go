@@ -72,8 +72,8 @@ func (s Scan) summary() Summary {
 	return Summary{Subject: s.Subject, Status: out}
 }
 
-// setNumbers sets the numbers of a status. The number of violations is absent if something could
-// not be read, because it could be too low.
+// setNumbers sets the numbers of a status. Those of violations and of objects that would change are absent
+// if something could not be read, because they could be too low.
 func setNumbers(status *v1alpha1.AuditStatus, isScanned bool, scan Scan, sums *Counts) {
 	if !isScanned {
 		status.Summary = v1alpha1.AuditNotAudited
@@ -100,7 +100,7 @@ func setNumbers(status *v1alpha1.AuditStatus, isScanned bool, scan Scan, sums *C
 	if n := status.Errors; n > 0 {
 		status.Summary += fmt.Sprintf(", %d errors", n)
 	}
-	if scan.Mutates {
+	if scan.Mutates && len(status.Missing) == 0 {
 		status.WouldChange = ptr.To(c.WouldChange())
 	}
 	if n := c.WouldChange(); n > 0 {

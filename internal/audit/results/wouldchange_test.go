@@ -86,4 +86,9 @@ func TestWouldChange(t *testing.T) {
 			t.Errorf("step %d: %d objects, want 3", i, status.Objects)
 		}
 	}
+	a.now = a.now.Add(2 * time.Hour)
+	a.Fail(a.Next(a.now, time.Hour), Failure{Message: "m", RetryAt: a.now})
+	if status := a.Snapshot().Summaries()["p"].Status; status.WouldChange != nil || len(status.Missing) == 0 {
+		t.Errorf("after a scan that failed: %+v", status)
+	}
 }
