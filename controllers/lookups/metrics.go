@@ -12,7 +12,8 @@ type metrics struct{ store *Store }
 
 func ageDesc() *prometheus.Desc {
 	return prometheus.NewDesc("ostiary_lookup_age_seconds",
-		"Time for which changes may be missing in the lookups of a resource. Above --lookup-max-age, requests that read them are errors.",
+		"Time for which changes may be missing in the lookups of a resource. Above --lookup-max-age, requests that read them are errors. "+
+			"Absent before the first list.",
 		[]string{"resource"}, nil)
 }
 
@@ -41,7 +42,9 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	for d, x := range *m.store.indexes.Load() {
 		resource := d.GroupVersionResource()
 		keys[resource] += x.data.Stats().Pairs
-		ages[resource] = max(ages[resource], x.age().Seconds())
+		if !x.feed.follower.AsOf().IsZero() { // otherwise it is not known
+			ages[resource] = max(ages[resource], x.age().Seconds())
+		}
 		if state := m.store.State(d); state.Problem != "" || state.Loading {
 			unready++
 		}
@@ -50,8 +53,11 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	for resource := range maps.Keys(keys) {
-		gauge(ageDesc(), ages[resource], resource.Resource+"."+resource.Version+"."+resource.Group)
-		gauge(keysDesc(), float64(keys[resource]), resource.Resource+"."+resource.Version+"."+resource.Group)
+		name := resource.Resource + "." + resource.Version + "." + resource.Group
+		if age, isKnown := ages[resource]; isKnown {
+			gauge(ageDesc(), age, name)
+		}
+		gauge(keysDesc(), float64(keys[resource]), name)
 	}
 	gauge(bytesDesc(), float64(m.store.budget.Used()["lookups"]))
 	gauge(unreadyDesc(), float64(unready))
