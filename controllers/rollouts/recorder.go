@@ -22,8 +22,8 @@ const (
 	period = rollout.Window / 2
 	// maxEncoded bounds what a replica adds to its Lease, which is written every 4 s, in bytes.
 	maxEncoded = 8 << 10
-	// shownFor is how long a Lease has a count after its last change at least, so that readers who miss some versions of the
-	// Lease get it.
+	// shownFor is how long a Lease has a count after its last change at least, so that replicas that miss some versions of the
+	// Lease read it.
 	shownFor = 15 * time.Second
 	// maxCounts is the number of counts that a replica keeps: two for each step in effect.
 	maxCounts = 10_000
@@ -55,9 +55,25 @@ type count struct {
 func (c *count) merge(distinct rollout.Sketch, examples []string) {
 	c.distinct = c.distinct.Merge(distinct)
 	for _, text := range examples {
-		if len(c.examples) < maxExamples && !slices.Contains(c.examples, text) {
-			c.examples = append(c.examples, text)
-		}
+		c.addExample(text)
+	}
+}
+
+func (c *count) addExample(text string) {
+	if len(c.examples) < maxExamples && !slices.Contains(c.examples, text) {
+		c.examples = append(c.examples, text)
+	}
+}
+
+// add adds an owner or object. Most requests repeat one, and change nothing.
+func (c *count) add(subject string, now time.Time) {
+	var isChanged bool
+	if c.distinct, isChanged = c.distinct.Add(subject); !isChanged {
+		return
+	}
+	c.addExample(subject)
+	if c.changed.IsZero() {
+		c.changed, c.shown = now, time.Time{}
 	}
 }
 
@@ -101,7 +117,7 @@ func (r *Recorder) Add(v policy.ViolationReport) {
 	if len(v.Evidence) == 0 {
 		return
 	}
-	who := word(violations.Subject(v.Request))
+	subject := word(violations.Subject(v.Request))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
@@ -116,10 +132,7 @@ func (r *Recorder) Add(v policy.ViolationReport) {
 			r.isFull = true
 			continue
 		}
-		before := c.distinct.String()
-		if c.merge(c.distinct.Add(who), []string{who}); c.distinct.String() != before && c.changed.IsZero() {
-			c.changed, c.shown = now, time.Time{}
-		}
+		c.add(subject, now)
 	}
 }
 
@@ -175,7 +188,7 @@ func (r *Recorder) inOrder(now time.Time) []countKey {
 	rank := func(c *count) int {
 		switch {
 		case !c.shown.IsZero() && c.changed.IsZero() && now.Sub(c.shown) < shownFor:
-			return 0 // it would be lost for readers who missed it
+			return 0 // replicas that have not read it yet would lose it
 		case !c.changed.IsZero():
 			return 1
 		}

@@ -216,9 +216,9 @@ func TestSketch(t *testing.T) {
 			var one, two Sketch
 			for i := range n {
 				text := fmt.Sprintf("namespace/ReplicaSet/web-%d", i)
-				one = one.Add(text)
+				one, _ = one.Add(text)
 				if i%2 == 0 {
-					two = two.Add(text)
+					two, _ = two.Add(text)
 				}
 			}
 			read, ok := ParseSketch(two.Merge(one).Merge(two).String())

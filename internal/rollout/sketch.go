@@ -16,8 +16,8 @@ const maxKept = 64
 // the smallest hashes, sorted.
 type Sketch []uint64
 
-// Add adds a text.
-func (s Sketch) Add(text string) Sketch {
+// Add adds a text, and reports whether that changes the sketch. The argument must not be used afterwards.
+func (s Sketch) Add(text string) (out Sketch, isChanged bool) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text)) // never fails
 	return s.with(mixed(h.Sum64()))
@@ -30,19 +30,19 @@ func mixed(x uint64) uint64 {
 	return x ^ x>>33
 }
 
-func (s Sketch) with(hash uint64) Sketch {
+func (s Sketch) with(hash uint64) (out Sketch, isChanged bool) {
 	at, found := slices.BinarySearch(s, hash)
 	if found || at == maxKept {
-		return s
+		return s, false
 	}
 	s = slices.Insert(s, at, hash)
-	return s[:min(len(s), maxKept)]
+	return s[:min(len(s), maxKept)], true
 }
 
 // Merge adds the texts of another sketch.
 func (s Sketch) Merge(o Sketch) Sketch {
 	for _, hash := range o {
-		s = s.with(hash)
+		s, _ = s.with(hash)
 	}
 	return s
 }
@@ -71,7 +71,7 @@ func ParseSketch(text string) (s Sketch, ok bool) {
 		return nil, false
 	}
 	for ; len(raw) > 0; raw = raw[8:] {
-		s = s.with(binary.BigEndian.Uint64(raw))
+		s, _ = s.with(binary.BigEndian.Uint64(raw))
 	}
 	return s, true
 }
