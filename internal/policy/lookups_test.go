@@ -297,6 +297,35 @@ func TestForgedUID(t *testing.T) {
 	}
 }
 
+// TestLookupsOfSubresources: the object of some subresources is another one than that of the resource, which is then found.
+func TestLookupsOfSubresources(t *testing.T) {
+	const pod = "{apiVersion: v1, kind: Pod, metadata: {namespace: shop, name: web, uid: '1'}}"
+	host := hostOf()
+	host.Lookups = storedObjects{"pods": {pod}}
+	group := groupFrom(t, map[string]string{"p": strings.Replace(forAll(`lookups: [{name: pods, resource: {version: v1, resource: pods},
+  storedKeys: '[stored.metadata.name]', requestKeys: '[request.name]'}]
+validations: [{expression: 'lookups.pods.size() == 0'}]`), "resources: ['*']", "resources: ['*/*']", 1)})
+	for _, tc := range []struct {
+		operation   admission.Operation
+		subresource string
+		wantFound   bool
+	}{
+		{admission.Update, "", false},
+		{admission.Update, "status", false},
+		{admission.Update, "ephemeralcontainers", false},
+		{admission.Connect, "exec", true},
+		{admission.Create, "eviction", true},
+	} {
+		t.Run(tc.subresource, func(t *testing.T) {
+			review := storedReview(t, tc.operation, "pods", pod, pod)
+			review.SubResource, review.RequestSubResource = tc.subresource, tc.subresource
+			if resp := evaluate(t, group, review, host); resp.Allowed == tc.wantFound {
+				t.Errorf("allowed: %t, %v", resp.Allowed, resp.Result)
+			}
+		})
+	}
+}
+
 // TestTracesOfLookups: a trace has the keys and what they find.
 func TestTracesOfLookups(t *testing.T) {
 	compiled := mustCompile(t, NewTracingCompiler(LatestEngine), policyFrom(t, "p", forAll(uniqueHost)))
