@@ -63,6 +63,7 @@ func TestLookupsDuringChanges(t *testing.T) {
 	c.awaitVerdict(t, namespace, "v0", name, "number 0")
 
 	ctx, stop := context.WithCancel(t.Context())
+	began := time.Now()
 	var running sync.WaitGroup
 	for i := range all {
 		running.Go(func() { c.number(ctx, t, namespace, i, all[i], time.Second*objects/500) })
@@ -79,13 +80,14 @@ func TestLookupsDuringChanges(t *testing.T) {
 	}
 	stop()
 	running.Wait()
+	elapsed := time.Since(began)
 	changes := 0
 	for i, w := range all {
 		last := len(w.finished) - 1
 		changes += last
 		NewWithT(t).Eventually(func() int { return c.numberOf(t, namespace, i) }).WithTimeout(deadline).Should(Equal(last))
 	}
-	t.Logf("%d changes during %d requests", changes, requests)
+	t.Logf("%d changes, %.0f a second, during %d requests", changes, float64(changes)/elapsed.Seconds(), requests)
 	if changes < requests {
 		t.Errorf("%d changes during %d requests: want more changes than requests", changes, requests)
 	}
