@@ -105,7 +105,7 @@ func (f *feed) run() {
 	f.store.options.Log.Info("stopped watching a resource for lookups", "resource", f.resource.String())
 }
 
-// follow finds the resource and follows it until it is gone or forbidden.
+// follow finds the resource and watches it until it no longer exists or may no longer be read.
 func (f *feed) follow(ctx context.Context) {
 	kind, err := f.find(ctx)
 	if err != nil {

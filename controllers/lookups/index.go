@@ -130,13 +130,13 @@ func (x *index) count(namespace string) {
 
 // release removes the objects of a namespace until the next list. The budget calls it.
 func (x *index) release(namespace string, why cachebudget.Excess) {
-	who := fmt.Sprintf("the objects in namespace %q", namespace)
+	objects := fmt.Sprintf("the objects in namespace %q", namespace)
 	if namespace == "" {
-		who = "the objects without a namespace"
+		objects = "the objects without a namespace"
 	}
-	reason := fmt.Sprintf("%s use more than their share of %s", who, mebibytes(why.Limit))
+	reason := fmt.Sprintf("%s use more than their share of %s", objects, mebibytes(why.Limit))
 	if why.Total {
-		reason = fmt.Sprintf("%s use the largest part of their share, and all together exceed %s", who, mebibytes(why.Limit))
+		reason = fmt.Sprintf("%s use the largest part of their share, and all together exceed %s", objects, mebibytes(why.Limit))
 	}
 	x.over[namespace] = true
 	delete(x.counted, namespace)

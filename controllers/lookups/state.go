@@ -160,8 +160,8 @@ func (f *feed) reset() {
 	f.active = nil // the next list fills all indexes
 }
 
-// explain returns what is wrong and how to fix it; "" without an error, and after one that passes by itself: the
-// age of the data then shows how long it lasts.
+// explain describes an error and its fix; "" without an error, and after a temporary one, whose duration the age of the
+// data shows.
 func (f *feed) explain(err error) string {
 	switch {
 	case err == nil && f.incomparable:

@@ -16,6 +16,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -349,7 +351,7 @@ func TestMetadataOfSensitiveResources(t *testing.T) {
 	})
 }
 
-// The objects of a tenant who exceeds a limit make requests errors where they could be found, and nowhere else.
+// If the objects of a tenant exceed a limit, only requests that could find these objects are errors.
 func TestTenantBeyondLimits(t *testing.T) {
 	large := strings.Repeat("x", 1<<20)
 	const fix = ": delete some of them, let storedKeys return fewer keys, or raise --lookup-entries or --lookup-memory"
@@ -431,7 +433,7 @@ func TestObjectsThatFitAgain(t *testing.T) {
 	}
 }
 
-// A list that begins before the first index is there, or after the last one is gone, is no error.
+// A list that begins before the first index is added, or after the last one is removed, is no error.
 func TestListWithoutIndexes(t *testing.T) {
 	f := newFeed(New(Options{}), schema.GroupVersionResource{Version: "v1", Resource: "things"})
 	f.BeginList()
@@ -439,6 +441,20 @@ func TestListWithoutIndexes(t *testing.T) {
 		t.Error(err)
 	}
 	f.EndList("1")
+}
+
+// Before the first list, the age of the data is not known, so there is no value that means "current".
+func TestAgeBeforeTheFirstList(t *testing.T) {
+	api := newServer()
+	api.isAway = true
+	registry := prometheus.NewRegistry()
+	store := api.start(t, func(o *Options) { o.Registerer = registry })
+	store.Want([]*lookups.Program{programOf(t, v1alpha1.Lookup{})})
+	for name, want := range map[string]int{"ostiary_lookup_age_seconds": 0, "ostiary_lookup_keys": 1, "ostiary_lookups_unready": 1} {
+		if got, err := testutil.GatherAndCount(registry, name); err != nil || got != want {
+			t.Errorf("%s: %d values, want %d, %v", name, got, want, err)
+		}
+	}
 }
 
 // Data that is too old is an error. TestAsOf has what makes it young again.

@@ -50,7 +50,7 @@ func (e *Evidence) objects(
 	return rollout.Evidence{Missing: found.Missing, Count: found.Count, Examples: found.Examples}
 }
 
-// selects reports whether the binding and its step apply to the objects in a namespace. In doubt they do.
+// selects reports whether the binding and its step apply to the objects in a namespace. One whose labels cannot be read counts.
 func (e *Evidence) selects(ctx context.Context, b *v1alpha1.Binding, step *v1alpha1.RolloutStep, namespace string) bool {
 	var ofBinding *metav1.LabelSelector
 	if b.MatchResources != nil {

@@ -135,7 +135,7 @@ func TestManySteps(t *testing.T) {
 			}
 		}
 		if complete = !r.sum.Requests("step", r.now).Until.Before(end.Add(time.Second)); complete && known < 500 {
-			t.Fatalf("the counts of %d of 500 steps are known, and all are said to be", known)
+			t.Fatalf("the counts of %d of 500 steps are known, but all are reported as known", known)
 		}
 		if complete {
 			break

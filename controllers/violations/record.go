@@ -102,8 +102,8 @@ func newRecord(v policy.ViolationReport, now time.Time) *record {
 	return r
 }
 
-// Subject names who has to correct an object for requests about it to pass: its controller, or else the object itself, as
-// "Kind/namespace/name". Requests of one controller about objects with different names have one subject.
+// Subject returns the controller of the object of a request, or else the object itself, as "Kind/namespace/name". Requests
+// about different objects of one controller have the same subject, because a change of the controller corrects all of them.
 func Subject(q *admissionv1.AdmissionRequest) string {
 	raw := q.Object.Raw
 	if len(raw) == 0 {

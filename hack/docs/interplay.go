@@ -20,7 +20,7 @@ const interplayHead = `# Features together
 
 <!-- Written by ` + "`make manifests` from `internal/policy/testdata/interplay.yaml`" + `: do not edit. -->
 
-What two features of a policy do in one request, or for one stored object. ` + "`TestInterplay`" +
+The tables describe how two features of a policy act together, in one request or for one stored object. ` + "`TestInterplay`" +
 	` evaluates each pair with a policy that denies
 everything, except for those that name another test. Validation rejects combinations without an effect when a policy is
 applied, with the field and the reason, for example a preview in a policy without mutations.

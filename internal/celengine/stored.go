@@ -71,7 +71,7 @@ func newStoredEnvironment(from *environment.EnvSet) (*storedEnvironment, error) 
 	return out, nil
 }
 
-// separate returns a program with tables of its own.
+// separate returns a program that shares no tables with others.
 func (e *storedEnvironment) separate(checked *cel.Ast) (cel.Program, error) {
 	p, err := e.env.Program(checked, cel.CostLimit(maxStoredCost), cel.InterruptCheckFrequency(storedCheckFrequency))
 	if err != nil {

@@ -33,7 +33,7 @@ func LookupReadersOf(spec *v1alpha1.WebhookPolicySpec, parsed Trees) LookupReade
 // Variable reports whether a variable reads lookups.
 func (r LookupReaders) Variable(name string) bool { return r.variables[name] }
 
-// Reads reports whether an expression reads lookups, and by which variable; "" if it does itself.
+// Reads reports whether an expression reads lookups, and through which variable; "" if it names lookups itself.
 func (r LookupReaders) Reads(expression string) (by string, reads bool) {
 	parsed := r.parsed[expression]
 	if parsed == nil {

@@ -25,8 +25,8 @@ func (a *Auditor) addMutations(ctx context.Context, out *Audited, raw *admission
 	}
 }
 
-// mutate runs the mutations for a subject that the selectors match. What cannot be decoded has
-// been reported by the validations.
+// mutate runs the mutations for a subject that the selectors match. The
+// validations have reported objects that cannot be decoded.
 func (a *Auditor) mutate(ctx context.Context, out *Audited, on *subject, selectors *matchresources.Criteria, host Environment) {
 	if on.unreadable != nil || on.versioned.VersionedObject.Object() == nil {
 		return

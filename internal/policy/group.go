@@ -9,7 +9,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// Group holds the policies of one webhook. It is immutable for its callers.
+// Group holds the policies of one webhook, which do not change. It is safe for concurrent use.
 type Group struct {
 	policies  []*Compiled
 	index     index

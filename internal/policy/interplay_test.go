@@ -25,7 +25,7 @@ import (
 // the same file.
 type interplay struct {
 	Features [2]string `json:"features"`
-	// What is for the document.
+	// What describes the result in the document.
 	What string `json:"what"`
 	// Want are the decisions of the phases, what follows from them, and the result of the audit.
 	Want []string `json:"want"`

@@ -58,7 +58,7 @@ func (b *builder) declareLookups() {
 		if err := checkReads(readers, l, at); err != nil {
 			errs = append(errs, err)
 		}
-		if b.errs = append(b.errs, errs...); len(errs) > 0 { // the list is known, so that those who read it have no errors
+		if b.errs = append(b.errs, errs...); len(errs) > 0 { // expressions that read the list then have no second error
 			known = known.WithLookup(l.Name, cel.DynType)
 			continue
 		}

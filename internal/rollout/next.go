@@ -111,7 +111,7 @@ func (m *machine) start() {
 		m.record(false, ReasonCompleted, "the final action begins without a recorded state, because of --assume-rollouts-complete")
 	case m.Lost != "" && (m.Known == nil || StateOf(m.Known, m.Binding.Name).Name != ""):
 		m.begin(0)
-		m.record(true, ReasonRestarted, "the rollout begins with the first step, because %s: to go on with the final action, run "+
+		m.record(true, ReasonRestarted, "the rollout begins with the first step, because %s: to return to the final action, run "+
 			"kubectl ostiary rollout complete %s -b %s", m.Lost, m.Policy.Name, m.Binding.Name)
 	default:
 		m.begin(0)

@@ -46,7 +46,7 @@ func timelinesOfTime() []timeline {
 		{"a shorter step ends at once", then(begun(),
 			moment{after: 10 * m, do: edit(func(s *spec) { s.Bindings[0].Rollout.Steps[0].MinDurationSeconds = 60 }),
 				want: warnDev, event: advanced})},
-		{"a longer step goes on", then(begun(),
+		{"a longer step continues", then(begun(),
 			moment{after: h, do: edit(func(s *spec) { s.Bindings[0].Rollout.Steps[0].MinDurationSeconds = hours(3) }), want: learn},
 			moment{after: 2 * h, want: warnDev, event: advanced})},
 	}

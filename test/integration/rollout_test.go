@@ -360,7 +360,7 @@ func TestRolloutWaitsForOlderReplica(t *testing.T) {
 	c.awaitDenied(t, namespace, "rollout-skewed")
 }
 
-// Many policies go on to the next step at once, with one write of each status. At rest, nothing is written.
+// Many policies advance to the next step at once, with one write of each status. At rest, nothing is written.
 func TestRolloutsOfManyPolicies(t *testing.T) {
 	count := 1000
 	if testing.Short() {

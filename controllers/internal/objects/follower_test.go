@@ -114,7 +114,7 @@ func TestFollower(t *testing.T) {
 			wantAsked: []string{"list", "list next"},
 			want:      []string{"begin", "put a true", "put b true", "end 5"},
 		},
-		"changes, and a watch that goes on": {
+		"changes, and a watch that continues": {
 			answers: []string{list("5", ""), event("ADDED", "a", "6") + event("MODIFIED", "a", "7") + event("DELETED", "a", "8"),
 				event("BOOKMARK", "", "20"), ""},
 			steps:     4,
