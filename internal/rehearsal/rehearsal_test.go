@@ -152,7 +152,7 @@ func TestLookups(t *testing.T) {
 }
 
 // A policy is rehearsed as it decides at the end of its rollouts, not with the actions of their first steps.
-func TestRollout(t *testing.T) {
+func TestRolloutIsRehearsedAtItsEnd(t *testing.T) {
 	const never = `object.metadata.name == "a" && object.metadata.name == "b"`
 	rehearser, err := New(policy.LatestEngine)
 	if err != nil {
