@@ -395,6 +395,7 @@ func TestTenantBeyondLimits(t *testing.T) {
 				t.Errorf("problem %q", got)
 			}
 			if tc.isFailure {
+				eventually(t, func(g Gomega) { g.Expect(store.State(everywhere.Definition).Loading).To(BeFalse()) })
 				if got := store.State(everywhere.Definition); got.Problem != "" || got.LeftOut != 1 || !strings.Contains(got.Example, tc.want) {
 					t.Errorf("state %+v", got)
 				}

@@ -22,6 +22,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,7 +60,7 @@ func testMonitoring(t *testing.T, w *world) {
 func (w *world) loadPolicies(t *testing.T) {
 	policies := []*v1alpha1.WebhookPolicy{
 		denying("denies"), denying("fails"), denying("warns"), denying("allows"), denying("contested"), denying("mutates"),
-		denying("unreachable-closed"), denying("unreachable-open"), denying("looks-up"),
+		denying("unreachable-closed"), denying("unreachable-open"), denying("looks-up"), denying("looks-up-limits"),
 	}
 	by := map[string]*v1alpha1.WebhookPolicySpec{}
 	for _, p := range policies {
@@ -71,15 +72,31 @@ func (w *world) loadPolicies(t *testing.T) {
 	by["warns"].Bindings = []v1alpha1.Binding{
 		{Name: "all", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}},
 	}
-	by["looks-up"].Lookups = []v1alpha1.Lookup{{ // without the permission to read them
-		Name: "limits", Resource: v1alpha1.LookupResource{Version: "v1", Resource: "limitranges"},
-		StoredKeys: "[stored.metadata.name]", RequestKeys: "[object.metadata.name]",
-	}}
+	for policy, resource := range map[string]string{
+		"looks-up":        "services",
+		"looks-up-limits": "limitranges", // which Ostiary may not list
+	} {
+		by[policy].Lookups = []v1alpha1.Lookup{{
+			Name: "same", Resource: v1alpha1.LookupResource{Version: "v1", Resource: resource},
+			StoredKeys: "[stored.metadata.name]", RequestKeys: "[object.metadata.name]",
+		}}
+	}
 	by["mutates"].Validations = nil
 	by["mutates"].Mutations = []admissionregistrationv1.Mutation{{
 		PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
 		ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{labels: {"seen": "yes"}}}`},
 	}}
+	meta := metav1.ObjectMeta{Name: "lookups-of-services"}
+	for _, object := range []client.Object{
+		&rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list", "watch"}}}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "ostiary-lookups"}},
+		},
+	} {
+		must(t, w.Create(t.Context(), object))
+		t.Cleanup(func() { _ = w.Delete(context.Background(), object) })
+	}
 	serving := &corev1.Secret{}
 	must(t, w.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "ostiary-serving"}, serving))
 	for name, failurePolicy := range map[string]admissionregistrationv1.FailurePolicyType{
