@@ -335,6 +335,8 @@ func TestErrorsOfBatch(t *testing.T) {
 	variables := "variables: [{name: absent, expression: 'object.spec.no'}, " +
 		"{name: x, expression: 'variables.absent.x'}, " +
 		"{name: zero, expression: '1 / 0'}, " +
+		"{name: number, expression: 'dyn(int(object.metadata.name))'}, " +
+		`{name: constants, expression: '{"a": dyn({"x": 1}), "list": dyn([1])}'}, ` +
 		"{name: images, expression: 'object.spec.containers.map(c, c.image)'}, " +
 		"{name: ports, expression: 'object.spec.containers.map(c, c.ports)'}, " +
 		"{name: name, expression: 'object.metadata.name'}]\n"
@@ -357,8 +359,21 @@ func TestErrorsOfBatch(t *testing.T) {
 		`request.userInfo.extra["no"] == ["x"]`, `object.metadata.name && true`, `object.spec.no ? true : false`,
 		`object.metadata.name + 1 == 2`, `size(object.metadata.no) == 1`, `object.spec.containers.all(c, c)`,
 		`(object.spec.no == 1) == (1 / 0 == 1)`,
+		`object.spec.containers[-1].name == ""`, `variables.images[9] == ""`, `variables.images.all(i, i.split(".")[9] == "")`,
+		`object.spec.containers.filter(c, false)[0].name == ""`, `object.spec.containers.map(c, int(c.name)).max() < 1`,
+		`uint(object.metadata.name) == 1u`, `double(object.metadata.name) == 1.0`, `bool(object.metadata.name)`,
+		`variables.number == 1`, `has(variables.number.x)`, `variables.number == 1 || variables.zero == 1`,
+		`variables.zero == 1 || variables.number == 1`, `variables.images.exists(i, semver(i).major() == 1)`,
+		`semver("1.2").major() == 1`, `semver("1.x.3").major() == 1`, `semver("").major() == 1`, `quantity("").isInteger()`,
+		`quantity("1x").isInteger()`, `variables.images.all(i, quantity(i).isInteger())`, `semver("1.2", true).major() == 2`,
+		`[1, 2].map(i, [3][i]).size() == 2`, `variables.constants.no.x == 1`, `variables.constants.a.no == 1`,
+		`variables.constants.a.x.no == 1`, `variables.constants.?no.x.orValue(1) == 2`, `has(variables.constants.no.x)`,
+		`variables.constants.a.?no.orValue(variables.constants.no) == 1`, `variables.constants.list[7] == 1`,
 	}
-	messages := []string{`"x"`, `string(object.spec.no)`, `"a" + string(1 / 0)`, `string(variables.x)`, `variables.images.join(", ")`}
+	messages := []string{
+		`"x"`, `string(object.spec.no)`, `string(variables.images[9])`, `string(variables.number)`,
+		`"a" + string(1 / 0)`, `string(variables.x)`, `variables.images.join(", ")`,
+	}
 	failed, denied := 0, 0
 	for i, expression := range expressions {
 		for _, second := range []string{"false", "true", "object.spec.no2 == 2"} {

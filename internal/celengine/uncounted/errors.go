@@ -3,9 +3,11 @@ package uncounted
 import (
 	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // missingFieldError is the error of a selection. Its text is that of cel-go.
@@ -48,6 +50,13 @@ func IsUnfinished(value ref.Val) bool {
 	return errors.As(err, &unfinished)
 }
 
+// exactText matches the errors, besides those of missing fields, whose whole texts depend on values alone: of indexes of
+// lists, and of functions of texts.
+//
+//nolint:gochecknoglobals // a constant
+var exactText = regexp.MustCompile(`^(index out of bounds: -?\d+|type conversion error from 'string' to '(int|uint|double)'|` +
+	`No Major\.Minor\.Patch elements found|` + regexp.QuoteMeta(resource.ErrFormatWrong.Error()) + `)$`)
+
 // IsExact reports whether an evaluation that counts costs ends with the same error, and with the same text. Others,
 // such as a call without an overload, contain types of Go and numbers of syntax trees, and some are limits of a batch.
 //
@@ -55,5 +64,11 @@ func IsUnfinished(value ref.Val) bool {
 func IsExact(err error) bool {
 	var missing *missingFieldError
 	var unfinished *unfinishedError
-	return errors.As(err, &missing) && !errors.As(err, &unfinished)
+	if errors.As(err, &unfinished) {
+		return false
+	}
+	for v := (*variableError)(nil); errors.As(err, &v); {
+		err = v.err
+	}
+	return errors.As(err, &missing) || exactText.MatchString(err.Error())
 }

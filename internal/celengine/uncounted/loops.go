@@ -1,6 +1,8 @@
 package uncounted
 
 import (
+	"sync"
+
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
@@ -175,9 +177,10 @@ func (l *loop) Exec(outer *interpreter.ExecutionFrame) ref.Val {
 	if !ok {
 		return types.ValOrErr(over, "got '%T', expected iterable type", over)
 	}
-	w.element = &element{name: l.variable, outer: outer}
+	w.element = elements.Get().(*element)
+	w.element.name, w.element.outer = l.variable, outer
 	w.inner = outer.Push(w.element)
-	defer w.inner.Pop()
+	defer w.end()
 	switch l.function {
 	case allOf:
 		return l.until(types.False, &w)
@@ -315,6 +318,16 @@ func (w *walk) next() bool {
 	}
 	return true
 }
+
+// end ends the scope of the variable of the loop.
+func (w *walk) end() {
+	w.inner.Pop()
+	*w.element = element{}
+	elements.Put(w.element)
+}
+
+// elements are used again for one loop after the other, as the frames of the library are.
+var elements = sync.Pool{New: func() any { return &element{} }} //nolint:gochecknoglobals // it has no state
 
 // element is the variable of a loop. It implements interpreter.Activation.
 type element struct {

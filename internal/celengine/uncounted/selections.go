@@ -3,6 +3,7 @@ package uncounted
 import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
 	"github.com/google/cel-go/interpreter"
 )
 
@@ -144,6 +145,13 @@ func (p *selectedPath) find(frame *interpreter.ExecutionFrame) (ref.Val, bool) {
 			}
 		case *variableValues:
 			value, found = v.Find(step.key)
+		case traits.Mapper: // of an expression, not the request or the namespace
+			if v.Type() != types.MapType {
+				return nil, false
+			}
+			if value, found = v.Find(step.key); !found && !step.optional {
+				return nil, false
+			}
 		default:
 			return nil, false
 		}
