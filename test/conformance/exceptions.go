@@ -80,18 +80,24 @@ func (p *placed) placeExceptions(number int) {
 		if x.EndsAfter != 0 {
 			x.ExpirationTime = new(metav1.NewTime(p.installed.Add(time.Duration(x.EndsAfter) * time.Second).Truncate(time.Second)))
 		}
-		metadata := metav1.ObjectMeta{Name: fmt.Sprintf("e%05d-%d", number, i), Namespace: x.Namespace, CreationTimestamp: metav1.NewTime(p.installed)}
-		kind := metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "WebhookPolicyException"}
-		if x.Namespace == "" {
-			kind.Kind = "ClusterWebhookPolicyException"
+		object := &v1alpha1.WebhookPolicyException{
+			TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "WebhookPolicyException"},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("e%05d-%d", number, i), Namespace: x.Namespace, CreationTimestamp: metav1.NewTime(p.installed),
+			},
+			Spec: x.WebhookPolicyExceptionSpec,
 		}
-		p.exceptions = append(p.exceptions, &v1alpha1.WebhookPolicyException{TypeMeta: kind, ObjectMeta: metadata, Spec: x.WebhookPolicyExceptionSpec})
+		if x.Namespace == "" {
+			object.Kind = "ClusterWebhookPolicyException"
+		}
+		p.exceptions = append(p.exceptions, object)
 	}
 	native := p.policies[0].DeepCopy()
 	for i := range native.Spec.Validations {
 		v := &native.Spec.Validations[i]
 		v.Message = cmp.Or(v.Message, "failed expression: "+strings.TrimSpace(v.Expression)) // otherwise that of the next line
-		v.Expression = fmt.Sprintf("(%s) ? true : %s", v.Expression, p.excepts(v.Name))
+		// In this form, errors are not excepted, and what is no boolean is false, as without exceptions.
+		v.Expression = fmt.Sprintf("[%s].exists(e, e == true || %s)", v.Expression, p.excepts(v.Name))
 	}
 	native.Annotations = map[string]string{mutatesUnless: p.excepts("")}
 	p.native = append([]*v1alpha1.WebhookPolicy{native}, p.policies[1:]...)
@@ -161,8 +167,11 @@ func (e *engine) awaitException(ctx context.Context, x *unstructured.Unstructure
 			return fmt.Errorf("reading the exception %s: %w", x.GetName(), err)
 		}
 		active := apimeta.FindStatusCondition(got.Status.Conditions, v1alpha1.ConditionActive)
-		exists := got.Spec.PolicyName != "another" && done.refused[got.Spec.PolicyName] == ""
-		if active != nil && !slices.Contains([]string{"NotLoaded", "NotGuarded"}, active.Reason) && (!exists || active.Reason != "PolicyNotFound") {
+		waits := []string{"NotLoaded", "NotGuarded"}
+		if got.Spec.PolicyName != "another" && done.refused[got.Spec.PolicyName] == "" {
+			waits = append(waits, "PolicyNotFound")
+		}
+		if active != nil && !slices.Contains(waits, active.Reason) {
 			return nil
 		}
 		select {
