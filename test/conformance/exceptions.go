@@ -42,7 +42,9 @@ func (a author) except(c *Case, t target) {
 		policy.Exceptions.MaxDurationSeconds = new(int64(12 * 3600))
 	}
 	for i := range policy.Validations {
-		policy.Validations[i].Name = fmt.Sprintf("v%d", i)
+		v := &policy.Validations[i]
+		v.Name = fmt.Sprintf("v%d", i)
+		v.Expression = "(" + v.Expression + ") && true" // of type bool, as both engines demand, also within another expression
 	}
 	resources := append(slices.Repeat([]string{t.resource}, 6), "others")
 	for _, s := range t.subresources {
