@@ -199,6 +199,8 @@ func (p *placed) takeExcepted(c *comparison) (values []string) {
 	c.ours.everyText(func(s string) string { return nameOfValidation.ReplaceAllString(s, "") })
 	slices.Sort(c.native.Causes)
 	slices.Sort(c.ours.Causes)
+	slices.Sort(c.ours.Warnings)
+	c.ours.Warnings = slices.Compact(c.ours.Warnings) // API servers leave out what is repeated
 	for key, value := range c.ours.Annotations {
 		if strings.HasSuffix(key, exceptedSuffix) {
 			values = append(values, strings.Split(value, response.Separator)...)
