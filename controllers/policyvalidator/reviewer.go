@@ -104,12 +104,16 @@ func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionReq
 	if err != nil {
 		return nil, err
 	}
-	if p == nil {
-		return &admissionv1.AdmissionResponse{Allowed: true}, nil
-	}
-	if old != nil && equality.Semantic.DeepEqual(old.Spec, p.Spec) { // a policy with errors can be suspended, too
+	if p == nil || old != nil && equality.Semantic.DeepEqual(old.Spec, p.Spec) { // a policy with errors can be suspended, too
 		return &admissionv1.AdmissionResponse{Allowed: true, Warnings: validation.AnnotationWarnings(p, time.Now())}, nil
 	}
+	return r.reviewChange(ctx, p, old, request.UserInfo)
+}
+
+// reviewChange reviews a new policy, or one whose spec changes.
+func (r *Reviewer) reviewChange(
+	ctx context.Context, p, old *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo,
+) (*admissionv1.AdmissionResponse, error) {
 	select {
 	case r.accepted <- struct{}{}:
 	default:
@@ -133,7 +137,7 @@ func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionReq
 		if a.err != nil || !a.response.Allowed {
 			return a.response, a.err
 		}
-		warnings := r.warningsAbout(ctx, p, old, request.UserInfo, a)
+		warnings := r.warningsAbout(ctx, p, old, author, a)
 		return &admissionv1.AdmissionResponse{Allowed: true, Warnings: validation.Bounded(warnings)}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()

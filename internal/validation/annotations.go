@@ -8,8 +8,11 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// AnnotationWarnings returns the warnings about the annotations of a policy at a time.
+// AnnotationWarnings returns the warnings about the annotations of a policy at a time; none for nil.
 func AnnotationWarnings(p *v1alpha1.WebhookPolicy, now time.Time) []string {
+	if p == nil {
+		return nil
+	}
 	var w warner
 	w.annotations(p, now)
 	return Bounded(w.warnings)
