@@ -98,8 +98,11 @@ func (p *placed) placeExceptions(number int) {
 	for i := range native.Spec.Validations {
 		v := &native.Spec.Validations[i]
 		v.Message = cmp.Or(v.Message, "failed expression: "+strings.TrimSpace(v.Expression)) // otherwise that of the next line
+		// A variable keeps messages below the length at which API servers truncate warnings.
+		excepted := admissionregistrationv1.Variable{Name: fmt.Sprintf("x%d", i), Expression: p.excepts(v.Name)}
+		native.Spec.Variables = append(native.Spec.Variables, excepted)
 		// In this form, errors are not excepted, and what is no boolean is false, as without exceptions.
-		v.Expression = fmt.Sprintf("[%s].exists(e, e == true || %s)", v.Expression, p.excepts(v.Name))
+		v.Expression = fmt.Sprintf("[%s].exists(e, e == true || variables.x%d)", v.Expression, i)
 	}
 	native.Annotations = map[string]string{mutatesUnless: p.excepts("")}
 	p.native = append([]*v1alpha1.WebhookPolicy{native}, p.policies[1:]...)
