@@ -115,6 +115,12 @@ bench-compare: kubernetes build ## Compare the CPU per request with that of BASE
 	@go build -o bin/bench ./hack/bench
 	@ROUNDS="$(ROUNDS)" SETS="$(SETS)" DURATION="$(DURATION)" hack/bench-compare.sh "$(BASE)" "$(VERSION)"
 
+.PHONY: bench-exceptions
+bench-exceptions: kubernetes build ## Compare the CPU per request with and without 10,000 exceptions from 1,000 policies; ROUNDS=10 SETS=D DURATION=2s
+	@go build -o bin/bench ./hack/bench
+	@bin/bench -exceptions 10000 -sets "$(or $(SETS),D)" -rounds "$(or $(ROUNDS),10)" -duration "$(or $(DURATION),2s)" >bin/bench-exceptions.txt
+	@cd hack/benchstat && go run . ../../bin/bench-exceptions.txt
+
 .PHONY: microbench
 microbench: ## Run the Go benchmarks
 	@go test -run '^$$' -bench . -benchmem ./test/bench ./internal/... ./webhooks/...
@@ -293,7 +299,7 @@ release-check: committed $(KUSTOMIZE) $(COSIGN) $(HELM) ## Build a release twice
 
 .PHONY: clean
 clean: ## Remove built programs, except the tools and the control plane
-	rm -rf bin/ostiary bin/ostiary-base bin/kubectl-ostiary bin/demo bin/bench bin/bench-compare.txt bin/chaos dist
+	rm -rf bin/ostiary bin/ostiary-base bin/kubectl-ostiary bin/demo bin/bench bin/bench-compare.txt bin/bench-exceptions.txt bin/chaos dist
 
 .PHONY: distclean
 distclean: ## Remove everything that was built

@@ -7,6 +7,17 @@ import "time"
 // the policy. The audit of stored objects goes on.
 const AnnotationSuspendedUntil = GroupName + "/suspended-until"
 
+// MaxSuspension is how long a suspension lasts at most. It is for incidents: to weaken a policy for longer, change its spec, where a
+// review and Git show that.
+const MaxSuspension = 7 * 24 * time.Hour
+
+// IsSuspended reports whether a suspension until a time is in effect. One that was written for more than MaxSuspension is not, before
+// that time is left, so that every replica decides alike without knowing when it was written.
+func IsSuspended(until, now time.Time) bool {
+	left := until.Sub(now)
+	return !until.IsZero() && left > 0 && left <= MaxSuspension
+}
+
 // SuspendedUntil returns the time in AnnotationSuspendedUntil. It is zero if the annotation is
 // absent or invalid, and for a policy with a backend, which API servers call themselves.
 func (p *WebhookPolicy) SuspendedUntil() time.Time {

@@ -7,6 +7,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+func TestIsSuspended(t *testing.T) {
+	noon := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		until time.Time
+		want  bool
+	}{
+		"no time":                {time.Time{}, false},
+		"ended":                  {noon, false},
+		"a nanosecond":           {noon.Add(1), true},
+		"the longest":            {noon.Add(MaxSuspension), true},
+		"longer":                 {noon.Add(MaxSuspension + 1), false},
+		"longer than a Duration": {noon.AddDate(1000, 0, 0), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := IsSuspended(tt.until, noon); got != tt.want {
+				t.Errorf("got %t, want %t", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestSuspendedUntil(t *testing.T) {
 	noon := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
 	for name, tt := range map[string]struct {

@@ -295,7 +295,7 @@ func (s *Store) put(r *record, isNew bool) bool {
 		s.spaces[r.Namespace] = sp
 	}
 	before := sp.records[r.Name]
-	if before != nil && before.uid == r.uid && before.Generation == r.Generation {
+	if before != nil && before.uid == r.uid && before.Generation == r.Generation && before.Deleting == r.Deleting {
 		before.current, before.status, before.list = r.current, r.status, r.list
 		return false
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -78,7 +79,7 @@ func New(compiler func() *policy.Compiler, resources Resources, replicas func() 
 
 // Facts returns the known facts about the cluster without a call.
 func (r *Reviewer) Facts() validation.ClusterInfo {
-	return validation.ClusterInfo{Replicas: r.replicas(), Resources: r.resources.Served(), Backends: r.backends}
+	return validation.ClusterInfo{Replicas: r.replicas(), Resources: r.resources.Served(), Backends: r.backends, Now: time.Now()}
 }
 
 // Review answers one call. An error means that there is no answer.
@@ -103,9 +104,16 @@ func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionReq
 	if err != nil {
 		return nil, err
 	}
-	if p == nil {
-		return &admissionv1.AdmissionResponse{Allowed: true}, nil
+	if p == nil || old != nil && equality.Semantic.DeepEqual(old.Spec, p.Spec) { // a policy with errors can be suspended, too
+		return &admissionv1.AdmissionResponse{Allowed: true, Warnings: validation.AnnotationWarnings(p, time.Now())}, nil
 	}
+	return r.reviewChange(ctx, p, old, request.UserInfo)
+}
+
+// reviewChange reviews a new policy, or one whose spec changes.
+func (r *Reviewer) reviewChange(
+	ctx context.Context, p, old *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo,
+) (*admissionv1.AdmissionResponse, error) {
 	select {
 	case r.accepted <- struct{}{}:
 	default:
@@ -129,7 +137,7 @@ func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionReq
 		if a.err != nil || !a.response.Allowed {
 			return a.response, a.err
 		}
-		warnings := r.warningsAbout(ctx, p, old, request.UserInfo, a)
+		warnings := r.warningsAbout(ctx, p, old, author, a)
 		return &admissionv1.AdmissionResponse{Allowed: true, Warnings: validation.Bounded(warnings)}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -220,7 +228,7 @@ func (r *Reviewer) servedNow(ctx context.Context) Served {
 	return r.resources.ServedNow(ctx)
 }
 
-// changed returns the policy to review, nil if its spec does not change or it is being
+// changed returns the policy to review, nil if neither spec nor annotations change or it is being
 // deleted, and the policy before the change, nil for a new one. A stored policy can
 // therefore always be labelled, lose its finalizers, and be deleted.
 func changed(request *admissionv1.AdmissionRequest) (p, before *v1alpha1.WebhookPolicy, err error) {
@@ -236,7 +244,7 @@ func changed(request *admissionv1.AdmissionRequest) (p, before *v1alpha1.Webhook
 	}
 	if request.Operation == admissionv1.Update {
 		before, err = decode("oldObject", request.OldObject.Raw)
-		if err != nil || equality.Semantic.DeepEqual(before.Spec, p.Spec) {
+		if err != nil || equality.Semantic.DeepEqual(before.Spec, p.Spec) && maps.Equal(before.Annotations, p.Annotations) {
 			return nil, nil, err
 		}
 	}

@@ -114,7 +114,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, next *
 	var o observation
 	o, status.Webhooks = gather(p, state, in)
 	status.Lookups = o.lookups.statuses
-	if until := p.SuspendedUntil(); now.Time.Before(until) {
+	if until := p.SuspendedUntil(); v1alpha1.IsSuspended(until, now.Time) {
 		o.suspended = fmt.Sprintf("suspended: requests pass the policy until %s; end this with: kubectl ostiary resume %s",
 			until.UTC().Format(time.RFC3339), p.Name)
 	}

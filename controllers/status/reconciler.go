@@ -160,6 +160,9 @@ func (r *Reconciler) requeue(p *v1alpha1.WebhookPolicy, s v1alpha1.WebhookPolicy
 		return ctrl.Result{RequeueAfter: retryInterval}
 	}
 	end := max(0, p.SuspendedUntil().Sub(r.Clock.Now()))
+	if end > v1alpha1.MaxSuspension {
+		end -= v1alpha1.MaxSuspension // when it begins
+	}
 	if end == 0 || step > 0 && step < end {
 		end = step
 	}

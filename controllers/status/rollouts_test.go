@@ -235,6 +235,9 @@ func TestStepsAreDecidedAgain(t *testing.T) {
 	s := newStaging(rollout.Evidence{})
 	suspended := rollingOut()
 	suspended.Annotations = map[string]string{v1alpha1.AnnotationSuspendedUntil: s.clock.Now().Add(time.Minute).UTC().Format(time.RFC3339)}
+	later := rollingOut()
+	begins := s.clock.Now().Add(v1alpha1.MaxSuspension + time.Hour)
+	later.Annotations = map[string]string{v1alpha1.AnnotationSuspendedUntil: begins.UTC().Format(time.RFC3339)}
 	for name, tc := range map[string]struct {
 		policy     *v1alpha1.WebhookPolicy
 		step, want time.Duration
@@ -242,6 +245,7 @@ func TestStepsAreDecidedAgain(t *testing.T) {
 		"at rest":                          {rollingOut(), 0, 0},
 		"a step":                           {rollingOut(), time.Hour, time.Hour},
 		"a suspension":                     {suspended, 0, time.Minute},
+		"a suspension that begins":         {later, 0, time.Hour},
 		"a suspension that ends earlier":   {suspended, time.Hour, time.Minute},
 		"a step that ends before the last": {suspended, time.Second, time.Second},
 	} {

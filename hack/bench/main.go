@@ -4,10 +4,11 @@
 // policy until it is enforced, and what is answered after a cold start. Then it
 // compares Ostiary with the engine in the API server, of two versions. It prints
 // tables in Markdown and says which budgets are met. With -base it measures only the CPU
-// per request, of two managers in turn, and prints lines for benchstat instead.
+// per request, of two managers in turn, and prints lines for benchstat instead; with
+// -exceptions it does so for one manager with and without exceptions.
 //
 //	bench [-sets A,B,C,D,R,R2,V,P1000] [-compare sets,params,mutations,matching|R2] [-scale 10000]
-//		[-rounds 3] [-duration 3s] [-short] [-check] [-slack 2] [-manager bin/ostiary] [-base FILE]
+//		[-rounds 3] [-duration 3s] [-short] [-check] [-slack 2] [-manager bin/ostiary] [-base FILE] [-exceptions 0]
 //		[-later bin/k8s-1.37/kube-apiserver] [-out docs/performance/results.md]
 //
 // It runs in the root of the repository, on Linux, and leaves no process and no
@@ -43,8 +44,10 @@ type options struct {
 	slack    float64
 	manager  string
 	base     string
-	later    string
-	out      string
+	// exceptions is the number of exceptions with which the CPU per request is compared with that without any.
+	exceptions int
+	later      string
+	out        string
 }
 
 // errNotMet is the answer to -check.
@@ -87,6 +90,8 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.manager, "manager", "bin/ostiary", "the manager's program")
 	flags.StringVar(&o.base, "base", "",
 		"the program of another revision of the manager, which the CPU per request with the sets is compared with; \"\" is none")
+	flags.IntVar(&o.exceptions, "exceptions", 0,
+		"the number of exceptions with which the CPU per request is compared with that without any; 0 is no comparison")
 	flags.StringVar(&o.out, "out", "", "a file for the report, as a page of the documents, instead of standard output")
 	flags.StringVar(&o.later, "later", "bin/k8s-1.37/kube-apiserver",
 		"the kube-apiserver of a later version, which comparisons measure too; \"\" is none")
@@ -119,6 +124,8 @@ func (o options) validate() error {
 		return fmt.Errorf("-scale: %d: give 0, or %d to 50000", o.scale, scaleChanges)
 	case o.duration < 100*time.Millisecond || o.duration > time.Minute:
 		return fmt.Errorf("-duration: %s: give 100ms to 1m", o.duration)
+	case o.exceptions < 0 || o.exceptions > 20_000:
+		return fmt.Errorf("-exceptions: %d: give 0 to 20000", o.exceptions)
 	case o.idle < 0 || o.idle > time.Hour:
 		return fmt.Errorf("-idle: %s: give 0 to 1h", o.idle)
 	}
@@ -143,6 +150,9 @@ func choose(list string, known []string) ([]string, error) {
 func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if o.base != "" {
 		return compareRevisions(ctx, o, out)
+	}
+	if o.exceptions > 0 {
+		return compareExceptions(ctx, o, out)
 	}
 	r := report{slack: o.slack, duration: o.duration, flags: strings.Join(os.Args[1:], " "), date: time.Now().UTC(), commit: commit(ctx)}
 	if r.compiled, err = measureCompiled(); err != nil {

@@ -1,7 +1,7 @@
 // Command benchstat says by what factor the CPU per request of a revision of the manager
 // differs from that of another, from the lines that hack/bench -base prints. It fails if
-// it can be more than 5 % higher: if the upper end of the confidence interval is, for any
-// set of policies.
+// it can be more than 5 % higher, or more than the factor of the line "limit:" before
+// measurements says: if the upper end of the confidence interval is, for any set of policies.
 //
 //	go run . FILE
 package main
@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 
 	"golang.org/x/perf/benchfmt"
 	"golang.org/x/perf/benchmath"
@@ -20,11 +21,11 @@ import (
 
 const (
 	confidence = 0.95
-	// most is the highest factor that passes.
-	most = 1.05
+	// defaultMost is the highest factor that passes, unless the measurements have another one.
+	defaultMost = 1.05
 )
 
-var errSlower = errors.New("the CPU per request can be more than 5 % higher than that of the base")
+var errSlower = errors.New("the CPU per request can be more than 5 % higher than that of the base, or more than the limit of the measurements")
 
 func main() {
 	if len(os.Args) != 2 {
@@ -51,7 +52,10 @@ func run(name string, out io.Writer) error {
 }
 
 // rounds are the measurements of one benchmark, in their order.
-type rounds struct{ base, head []float64 }
+type rounds struct {
+	base, head []float64
+	most       float64 // the highest factor that passes
+}
 
 // read returns the rounds by the names of benchmarks.
 func read(in io.Reader) (map[string]*rounds, error) {
@@ -64,7 +68,7 @@ func read(in io.Reader) (map[string]*rounds, error) {
 		case *benchfmt.Result:
 			name := record.Name.String()
 			if all[name] == nil {
-				all[name] = &rounds{}
+				all[name] = &rounds{most: defaultMost}
 			}
 			if err := all[name].add(record); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
@@ -78,6 +82,12 @@ func (r *rounds) add(result *benchfmt.Result) error {
 	value, ok := result.Value("sec/op")
 	if !ok || value <= 0 {
 		return errors.New("a line has no ns/op above 0")
+	}
+	if limit := result.GetConfig("limit"); limit != "" {
+		var err error
+		if r.most, err = strconv.ParseFloat(limit, 64); err != nil {
+			return fmt.Errorf("limit %q: want a factor, such as 1.1", limit)
+		}
 	}
 	switch revision := result.GetConfig("revision"); revision {
 	case "base":
@@ -97,16 +107,17 @@ func compare(all map[string]*rounds, out io.Writer) error {
 	}
 	var failed error
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		s, err := all[name].factor()
+		r := all[name]
+		s, err := r.factor()
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		verdict := "held"
-		if s.Hi > most {
+		if s.Hi > r.most {
 			verdict, failed = "NOT HELD", errSlower
 		}
 		fmt.Fprintf(out, "%s: head/base %.3f, %.1f %% confidence interval %.3f to %.3f, at most %.2f: %s\n",
-			name, s.Center, s.Confidence*100, s.Lo, s.Hi, most, verdict)
+			name, s.Center, s.Confidence*100, s.Lo, s.Hi, r.most, verdict)
 	}
 	return failed
 }

@@ -41,6 +41,20 @@ func TestCompare(t *testing.T) {
 			want:    "head/base 1.100, 97.9 % confidence interval 1.100 to 1.110",
 			wantErr: "more than 5 % higher",
 		},
+		"a limit": {
+			give: "limit: 1.1\n" + measurements(1.09, 1.09, 1.1, 1.09, 1.1, 1.08),
+			want: "head/base 1.090, 96.9 % confidence interval 1.080 to 1.100, at most 1.10: held",
+		},
+		"a limit that is exceeded": {
+			give:    "limit: 1.1\n" + measurements(1.09, 1.09, 1.1, 1.09, 1.1, 1.11),
+			want:    "at most 1.10: NOT HELD",
+			wantErr: "more than the limit",
+		},
+		"a limit for what follows": {
+			give: measurements(1, 1, 1, 1, 1, 1) + "limit: 1.1\n" + strings.ReplaceAll(measurements(1.08, 1.08, 1.08, 1.08, 1.08, 1.08), "set=A", "set=B"),
+			want: "Request/set=A: head/base 1.000, 96.9 % confidence interval 1.000 to 1.000, at most 1.05: held",
+		},
+		"no limit":            {give: "limit: most\n" + measurements(1), wantErr: "want a factor"},
 		"faster":              {give: measurements(0.8, 0.8, 0.81, 0.8, 0.8, 0.79), want: "head/base 0.800, 96.9 % confidence interval 0.790 to 0.810"},
 		"too few rounds":      {give: measurements(1, 1, 1), wantErr: "need >= 6 samples"},
 		"a round without end": {give: measurements(1, 1, 1, 1, 1, 1) + "revision: base\nBenchmarkRequest/set=A 1 1 ns/op\n", wantErr: "7 rounds of base and 6 of head"},

@@ -44,6 +44,8 @@ type Entry struct {
 	Condition string
 	// Generation is the metadata.generation.
 	Generation int64
+	// Deleting says that it has been deleted, and that a finalizer keeps it.
+	Deleting bool
 
 	ends        bool
 	validations []string
@@ -81,6 +83,7 @@ func NewEntry(x v1alpha1.Exception) *Entry {
 		Created:     x.GetCreationTimestamp().Time,
 		Condition:   spec.Condition,
 		Generation:  x.GetGeneration(),
+		Deleting:    x.GetDeletionTimestamp() != nil,
 		validations: spec.Validations,
 		all:         slices.Contains(spec.Validations, v1alpha1.AllValidations),
 		matches:     make([]match, len(spec.Match)),

@@ -192,6 +192,18 @@ func TestState(t *testing.T) {
 	}
 }
 
+// A finalizer keeps an exception that is deleted, but not its effect.
+func TestDeleting(t *testing.T) {
+	x := exception("shop", "x")
+	x.DeletionTimestamp, x.Finalizers = new(metav1.NewTime(noon)), []string{"example.com/keep"}
+	spec := &v1alpha1.WebhookPolicySpec{Exceptions: &v1alpha1.Exceptions{}, Validations: []v1alpha1.Validation{{Name: "has-team"}}}
+	reason, message := exceptions.NewEntry(x).State(spec, noon, nil)
+	const want = "the exception is being deleted: its finalizers at metadata.finalizers keep the object, without an effect"
+	if reason != exceptions.ReasonDeleting || message != want || exceptions.Field(reason) != "metadata.finalizers" {
+		t.Errorf("got %q, %q", reason, message)
+	}
+}
+
 // An exception of a file has no creationTimestamp.
 func TestCreatedNow(t *testing.T) {
 	x := exception("shop", "x", func(s *v1alpha1.WebhookPolicyExceptionSpec) {

@@ -17,6 +17,7 @@ const (
 	ReasonNoExpirationTime   = "NoExpirationTime"
 	ReasonExceedsMaxDuration = "ExceedsMaxDuration"
 	ReasonExpired            = "Expired"
+	ReasonDeleting           = "Deleting"
 	ReasonUnknownValidation  = "UnknownValidation"
 	ReasonInvalidSelector    = "InvalidSelector"
 	ReasonInvalidCondition   = "InvalidCondition"
@@ -25,6 +26,9 @@ const (
 // Inactive returns the reason for which an exception has no effect at a time in a policy that
 // permits exceptions; "" if it has one. It neither compiles nor allocates.
 func (e *Entry) Inactive(permitted *v1alpha1.Exceptions, now time.Time) string {
+	if e.Deleting { // finalizers, which need no permission to use exceptions, must not prolong it
+		return ReasonDeleting
+	}
 	switch longest := permitted.MaxDurationSeconds; {
 	case longest == nil:
 	case !e.ends:
@@ -88,6 +92,8 @@ func Field(reason string) string {
 		return "spec.match"
 	case ReasonInvalidCondition:
 		return "spec.condition"
+	case ReasonDeleting:
+		return "metadata.finalizers"
 	}
 	return "spec.policyName"
 }
@@ -101,6 +107,8 @@ func (e *Entry) inactiveMessage(reason string, permitted *v1alpha1.Exceptions) s
 		return fmt.Sprintf("the exception lasts longer at spec.expirationTime than the %s of the policy %q, "+
 			"which count from the creation: create another exception",
 			time.Duration(*permitted.MaxDurationSeconds)*time.Second, e.Policy)
+	case ReasonDeleting:
+		return "the exception is being deleted: its finalizers at metadata.finalizers keep the object, without an effect"
 	case ReasonInvalidSelector:
 		return fmt.Sprintf("a selector is not valid at %s", e.invalid)
 	}

@@ -84,6 +84,8 @@ type Options struct {
 	// LeaveOut leaves out the policies that fail because a check of the authorizer has no answer: what they decide
 	// in a cluster is not known. Otherwise they are errors.
 	LeaveOut bool
+	// At is the time of the request; zero is that of the world.
+	At time.Time
 }
 
 // Evaluate sends a request through all webhooks. Mutations come first, in the order of the
@@ -91,6 +93,9 @@ type Options struct {
 // webhooks are called.
 func (e *Engine) Evaluate(ctx context.Context, request *admissionv1.AdmissionRequest, w *World, o Options) (*Result, error) {
 	v := &evaluation{engine: e, host: w.environment(), request: *request, backend: o.Backend}
+	if !o.At.IsZero() {
+		v.host.Now = func() time.Time { return o.At }
+	}
 	v.result.Allowed = true
 	if err := v.mutate(ctx, o); err != nil {
 		return nil, err

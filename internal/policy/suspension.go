@@ -7,6 +7,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/response"
 )
 
@@ -17,7 +18,7 @@ const auditSuspendedKey = "suspended"
 // isSuspended reports whether the policy has no effect on requests now. The time is compared at each
 // request, so that a suspension ends without a write.
 func (c *Compiled) isSuspended(host Environment) bool {
-	return !c.suspendedUntil.IsZero() && host.Now().Before(c.suspendedUntil)
+	return !c.suspendedUntil.IsZero() && v1alpha1.IsSuspended(c.suspendedUntil, host.Now())
 }
 
 // passSuspended adds a policy that has no effect.

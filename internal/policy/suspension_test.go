@@ -32,6 +32,10 @@ func TestSuspension(t *testing.T) {
 		"before the end": {
 			spec: denies, now: until.Add(-time.Nanosecond), wantAllowed: true, wantDecision: DecisionSuspended, wantAnnotated: "p",
 		},
+		"the longest": {
+			spec: denies, now: until.Add(-v1alpha1.MaxSuspension), wantAllowed: true, wantDecision: DecisionSuspended, wantAnnotated: "p",
+		},
+		"too long":      {spec: denies, now: until.Add(-v1alpha1.MaxSuspension - time.Nanosecond), wantDecision: DecisionDeny},
 		"at the end":    {spec: denies, now: until, wantDecision: DecisionDeny},
 		"after the end": {spec: denies, now: until.Add(time.Hour), wantDecision: DecisionDeny},
 		"an error":      {spec: fails, now: until.Add(-time.Hour), wantAllowed: true, wantDecision: DecisionSuspended, wantAnnotated: "p"},

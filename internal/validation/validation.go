@@ -1,6 +1,8 @@
 package validation
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,6 +23,8 @@ type ClusterInfo struct {
 	Resources map[schema.GroupVersion][]metav1.APIResource
 	// Backends is the rule for addresses of backends.
 	Backends egress.Rule
+	// Now is the time at which suspensions are compared; zero means unknown.
+	Now time.Time
 }
 
 // Result is the result of a validation.

@@ -5,8 +5,10 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -338,6 +340,36 @@ func TestWarningAboutHelp(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, Warnings(p, cluster())); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// TestWarningAboutSuspensions: a time that replicas do not honour yet has a warning, in a cluster whose time is known.
+func TestWarningAboutSuspensions(t *testing.T) {
+	noon := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
+	const at = "metadata.annotations[admission.ostiary.dev/suspended-until]: the policy is not suspended"
+	for name, tt := range map[string]struct {
+		until string
+		now   time.Time
+		want  []string
+	}{
+		"soon":         {until: "2027-03-01T13:00:00Z", now: noon},
+		"ended":        {until: "2027-03-01T11:00:00Z", now: noon},
+		"the longest":  {until: "2027-03-08T12:00:00Z", now: noon},
+		"unknown time": {until: "2027-03-08T12:00:01Z"},
+		"too long": {until: "2027-03-08T12:00:01Z", now: noon, want: []string{
+			at + " before 2027-03-01T12:00:01Z, because a suspension lasts at most 7 days: write an earlier time",
+		}},
+		"no time": {until: "1h", now: noon, want: []string{at + ": write a time such as 2027-03-01T12:00:00Z"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := parse(t, matching(`{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}`, ""))
+			p.Annotations = map[string]string{v1alpha1.AnnotationSuspendedUntil: tt.until}
+			facts := cluster()
+			facts.Now = tt.now
+			if diff := cmp.Diff(tt.want, Warnings(p, facts), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

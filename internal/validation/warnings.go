@@ -29,7 +29,7 @@ func Warnings(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
 func warningsAbout(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []advice.Warning {
 	var w warner
 	spec := field.NewPath("spec")
-	w.annotations(p)
+	w.annotations(p, facts.Now)
 	w.timeoutSeconds(&p.Spec, spec)
 	final := rollout.AtEnd(p) // risks are known before they take effect
 	w.failurePolicy(&final.Spec, facts, spec)

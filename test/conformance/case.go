@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -29,6 +30,8 @@ type Case struct {
 	// nor a timeout has to be given.
 	Policies []v1alpha1.WebhookPolicySpec `json:"policies"`
 	Requests []Request                    `json:"requests,omitempty"`
+	// Exceptions are those of Ostiary. The native policies contain their effect.
+	Exceptions []Exception `json:"exceptions,omitempty"`
 	// Refused: both engines have to refuse the policies.
 	Refused bool `json:"refused,omitempty"`
 	// Generated: whether the policies are refused is unknown.
@@ -127,6 +130,10 @@ type placed struct {
 	slot     slot
 	minor    int // version of Kubernetes
 	policies []*v1alpha1.WebhookPolicy
+	// native are the policies that the native engine gets.
+	native     []*v1alpha1.WebhookPolicy
+	exceptions []*v1alpha1.WebhookPolicyException
+	installed  time.Time
 }
 
 // place gives a case its slot and its policies their names.
@@ -136,7 +143,7 @@ func place(c Case, number int, s slot) (*placed, error) {
 		return nil, fmt.Errorf("encoding case %s: %w", c.Name, err)
 	}
 	text = bytes.ReplaceAll(s.expand(text), []byte("{case}"), fmt.Appendf(nil, "%d", number))
-	p := &placed{slot: s}
+	p := &placed{slot: s, installed: time.Now()}
 	if err := json.Unmarshal(text, &p.Case); err != nil {
 		return nil, fmt.Errorf("decoding case %s: %w", c.Name, err)
 	}
@@ -144,6 +151,7 @@ func place(c Case, number int, s slot) (*placed, error) {
 		name := fmt.Sprintf("p%05d-%c", number, 'a'+i)
 		p.policies = append(p.policies, p.policy(name, p.Policies[i]))
 	}
+	p.placeExceptions(number)
 	return p, nil
 }
 

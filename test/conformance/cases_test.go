@@ -14,6 +14,7 @@ type outcomeCounts struct {
 	requests, refused, disagreements int
 	outcomes, known                  map[string]int
 	codes                            map[int]int
+	excepted                         int // requests
 }
 
 func newOutcomeCounts() *outcomeCounts {
@@ -28,6 +29,9 @@ func (c *outcomeCounts) add(v *Verdict) {
 	}
 	c.outcomes[v.Outcome]++
 	c.codes[v.Ours.Code]++
+	if len(v.Excepted) > 0 {
+		c.excepted++
+	}
 	for _, name := range v.Known {
 		c.known[name]++
 	}

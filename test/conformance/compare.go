@@ -23,6 +23,8 @@ type Verdict struct {
 	Known []string
 	// Outcome is the agreed answer in one word, for the summary.
 	Outcome string
+	// Excepted are the validations that exceptions let pass, and the mutations that they left out.
+	Excepted []string
 }
 
 // compare judges two answers.
@@ -36,6 +38,7 @@ func compare(p *placed, r Request, native, ours *Answer) (*Verdict, error) {
 	if c.ours, err = ours.clone(); err != nil {
 		return nil, err
 	}
+	v.Excepted = p.takeExcepted(c)
 	for _, d := range differencesOf(p.minor) {
 		if d.normalise != nil && d.normalise(c) {
 			v.Known = append(v.Known, d.name)
@@ -44,9 +47,7 @@ func compare(p *placed, r Request, native, ours *Answer) (*Verdict, error) {
 	v.Diff = cmp.Diff(c.native, c.ours, cmpopts.EquateEmpty(), cmpopts.SortSlices(func(a, b Failure) bool {
 		return fmt.Sprint(a) < fmt.Sprint(b)
 	}))
-	if v.Diff == "" {
-		v.Diff = unexpected(r, c.ours)
-	}
+	v.Diff = firstText(v.Diff, unexpected(r, c.ours), p.wrongExceptions(v.Excepted))
 	v.Outcome = outcomeOf(c.ours)
 	return v, nil
 }
@@ -61,6 +62,11 @@ func (a *Answer) clone() (*Answer, error) {
 		return nil, fmt.Errorf("decoding an answer: %w", err)
 	}
 	return out, nil
+}
+
+// firstText returns the first text that is not empty.
+func firstText(texts ...string) string {
+	return texts[max(0, slices.IndexFunc(texts, func(s string) bool { return s != "" }))]
 }
 
 // unexpected says what of a request's own expectations the agreed answer does
@@ -108,8 +114,8 @@ func outcomeOf(a *Answer) string {
 func (v *Verdict) Report() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "case %q in namespace %s (tier %q)\n", v.Case.Name, v.Case.slot.namespace, v.Case.slot.tier)
-	for _, p := range v.Case.policies {
-		native, err := nativeObjects(p)
+	for i, p := range v.Case.policies {
+		native, err := nativeObjects(v.Case.native[i])
 		if err != nil {
 			fmt.Fprintf(&out, "%v\n", err)
 		}
@@ -117,6 +123,9 @@ func (v *Verdict) Report() string {
 			out.WriteString("---\n" + toYAML(o))
 		}
 		out.WriteString("---\n" + toYAML(p))
+	}
+	for _, x := range v.Case.exceptions {
+		out.WriteString("---\n" + toYAML(x))
 	}
 	if v.Request.Method != "" {
 		out.WriteString("--- request\n" + toYAML(v.Request))

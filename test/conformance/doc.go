@@ -10,4 +10,8 @@
 // Cases are installed in batches, each case in its own namespace. Hand-written cases are in
 // testdata/cases. A seeded generator creates the others. knownDifferences has the permitted
 // differences, each with its row of docs/migration/differences.md.
+//
+// Some generated policies have exceptions, which the native engine does not know. Its policies
+// contain what an exception lets pass as an expression, from the independent matcher of
+// test/exceptioncases.
 package conformance

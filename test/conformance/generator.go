@@ -47,6 +47,9 @@ func (a author) makeCase(name string, requests int) Case {
 	if p := &c.Policies[0]; t.resource == "pods" && a.chance(2) {
 		p.PodTemplates = onTemplates(p)
 	}
+	if a.chance(3) {
+		a.except(&c, t)
+	}
 	return c
 }
 
@@ -258,7 +261,7 @@ func (a author) bindings(t target, kind *admissionregistrationv1.ParamKind) []v1
 	}
 	all := [][]admissionregistrationv1.ValidationAction{
 		{admissionregistrationv1.Deny}, {admissionregistrationv1.Deny}, {admissionregistrationv1.Deny, admissionregistrationv1.Audit},
-		{admissionregistrationv1.Warn}, {admissionregistrationv1.Audit}, {admissionregistrationv1.Audit},
+		{admissionregistrationv1.Warn}, {admissionregistrationv1.Audit}, {admissionregistrationv1.Audit}, {admissionregistrationv1.Audit},
 		{admissionregistrationv1.Warn, admissionregistrationv1.Audit},
 	}
 	var out []v1alpha1.Binding

@@ -70,8 +70,9 @@ func mutatingPolicy(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.Mutating
 	return &admissionregistrationv1.MutatingAdmissionPolicy{
 		TypeMeta: typeOf(kindMutatingPolicy), ObjectMeta: metav1.ObjectMeta{Name: p.Name},
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
-			ParamKind: spec.ParamKind, MatchConstraints: spec.MatchConstraints, MatchConditions: spec.MatchConditions,
-			Variables: spec.Variables, Mutations: spec.Mutations, FailurePolicy: spec.FailurePolicy,
+			ParamKind: spec.ParamKind, MatchConstraints: spec.MatchConstraints,
+			MatchConditions: append(spec.MatchConditions, notExcepted(p)...),
+			Variables:       spec.Variables, Mutations: spec.Mutations, FailurePolicy: spec.FailurePolicy,
 			ReinvocationPolicy: spec.EffectiveReinvocationPolicy(),
 		},
 	}

@@ -41,6 +41,10 @@ func TestRandom(t *testing.T) {
 	if count.disagreements > *most {
 		t.Errorf("%d more disagreements are not shown", count.disagreements-*most)
 	}
+	t.Logf("exceptions let something pass in %d cases", count.excepted)
+	if *number >= 400 && count.excepted*100 < *number {
+		t.Errorf("exceptions let something pass in %d of %d cases: the generator should make more of them", count.excepted, *number)
+	}
 	// A generator that only makes policies which match nothing proves nothing.
 	for _, outcome := range []string{"allowed", "denied", "failed", "warned", "audited"} {
 		if *number >= 400 && count.outcomes[outcome]*50 < *number {

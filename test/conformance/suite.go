@@ -116,7 +116,7 @@ func (s *Suite) fill(ctx context.Context, o Options) error {
 		}
 	}
 	ours := s.engines[1]
-	for _, file := range []string{"config/crd/bases/*.yaml", "config/namespace/namespace.yaml"} {
+	for _, file := range []string{"config/crd/bases/*.yaml", "config/namespace/namespace.yaml", "config/rbac/exception_policy.yaml"} {
 		files, err := filepath.Glob(filepath.Join(o.Root, file))
 		if err != nil || len(files) == 0 {
 			return fmt.Errorf("finding %s in %s: %w", file, o.Root, errors.Join(err, os.ErrNotExist))
@@ -231,20 +231,25 @@ type exchange struct {
 
 func (s *Suite) runBatch(ctx context.Context, batch []*placed, report func(*Verdict)) error {
 	s.batches++
-	var policies []*v1alpha1.WebhookPolicy
+	var policies [2][]*v1alpha1.WebhookPolicy
 	for _, p := range batch {
-		policies = append(policies, p.policies...)
+		policies[0] = append(policies[0], p.native...)
+		policies[1] = append(policies[1], p.policies...)
 	}
 	var done [2]*installed
 	group, installing := errgroup.WithContext(ctx)
 	for i, e := range s.engines {
 		group.Go(func() error {
 			var err error
-			done[i], err = e.install(installing, s.batches, policies)
+			done[i], err = e.install(installing, s.batches, policies[i])
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
+	err := group.Wait()
+	if err == nil {
+		err = s.engines[1].createExceptions(ctx, batch, done[1])
+	}
+	if err != nil {
 		return errors.Join(err, s.remove(context.WithoutCancel(ctx), done))
 	}
 	var exchanges []*exchange
@@ -257,7 +262,7 @@ func (s *Suite) runBatch(ctx context.Context, batch []*placed, report func(*Verd
 			exchanges = append(exchanges, &exchange{of: p, request: r})
 		}
 	}
-	err := s.exchange(ctx, exchanges)
+	err = s.exchange(ctx, exchanges)
 	if err == nil {
 		err = s.compareAll(ctx, exchanges, report)
 	}

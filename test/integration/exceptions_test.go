@@ -139,6 +139,25 @@ func TestExceptionsOfTheCluster(t *testing.T) {
 	}
 }
 
+// A finalizer, which everyone may add who may change exceptions, does not prolong a deleted exception.
+func TestExceptionsWithFinalizers(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	c.enforce(t, newPolicy("exceptable-kept", namespace, exceptable()))
+	c.awaitDenied(t, namespace, "exceptable-kept")
+	e := excepting("exceptable-kept", namespace)
+	e.Finalizers = []string{"example.com/keep"}
+	c.create(t, e)
+	c.awaitActive(t, e, metav1.ConditionTrue, exceptions.ReasonApplied)
+	must(t, c.probe(t.Context(), namespace, bad))
+	must(t, c.Delete(t.Context(), e))
+	c.awaitDenied(t, namespace, "exceptable-kept")
+	c.awaitActive(t, e, metav1.ConditionFalse, "Deleting")
+	e.Finalizers = nil
+	must(t, c.Update(t.Context(), e))
+}
+
 // The status says why an exception has no effect, and it has none.
 func TestExceptionsWithoutEffect(t *testing.T) {
 	c := install(t)

@@ -63,4 +63,13 @@ func TestSuspendedPolicy(t *testing.T) {
 	run("suspend", "strict", "--for", "5s")
 	await(t).Eventually(create).Should(ContainSubstring("no probes"))
 	await(t).Eventually(ready).Should(Equal("True " + status.ReasonEnforced))
+
+	// A time that is written by hand has no effect before the longest suspension begins. The URL shows that it is loaded.
+	until := time.Now().Add(v1alpha1.MaxSuspension + time.Hour).UTC().Format(time.RFC3339)
+	_, errOut, err := c.kubectl(t.Context(), "", "annotate", "--overwrite", "whp", "strict", v1alpha1.AnnotationSuspendedUntil+"="+until,
+		v1alpha1.AnnotationHelp+"=https://wiki.example.com/probes")
+	if must(t, err); !strings.Contains(errOut, "the policy is not suspended before ") {
+		t.Errorf("the warning is %q", errOut)
+	}
+	await(t).Eventually(create).Should(ContainSubstring("https://wiki.example.com/probes"))
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -34,6 +35,8 @@ const absent = "absent"
 type Policies struct {
 	Engine *offline.Engine
 	World  *offline.World
+	// AtRequests evaluates each request at the time when the API server received it, if the log has it, and not at that of the world.
+	AtRequests bool
 }
 
 // Replay evaluates the requests of some logs, and returns what the policies decide. With
@@ -204,7 +207,7 @@ func (r *replayer) event(ctx context.Context, here place, e *event, s *Summary) 
 		return nil
 	}
 	s.Requests++
-	ours, err := r.policies.decide(ctx, request)
+	ours, err := r.policies.decide(ctx, e, request)
 	if err != nil {
 		return fmt.Errorf("%s:%d: evaluating the request: %w", here.file, here.line, err)
 	}
@@ -215,7 +218,7 @@ func (r *replayer) event(ctx context.Context, here place, e *event, s *Summary) 
 		r.count(ctx, here, e, request, ours, s)
 		return nil
 	}
-	theirs, err := r.others.decide(ctx, request)
+	theirs, err := r.others.decide(ctx, e, request)
 	if err != nil {
 		return fmt.Errorf("%s:%d: evaluating the request with the other policies: %w", here.file, here.line, err)
 	}
@@ -224,8 +227,8 @@ func (r *replayer) event(ctx context.Context, here place, e *event, s *Summary) 
 }
 
 // decide returns the decision of each policy that matches the request.
-func (s *side) decide(ctx context.Context, request *admissionv1.AdmissionRequest) (map[string]string, error) {
-	result, err := s.Engine.Evaluate(ctx, request, s.World, offline.Options{LeaveOut: true})
+func (s *side) decide(ctx context.Context, e *event, request *admissionv1.AdmissionRequest) (map[string]string, error) {
+	result, err := s.Engine.Evaluate(ctx, request, s.World, offline.Options{LeaveOut: true, At: s.timeOf(e)})
 	if err != nil {
 		return nil, err
 	}
@@ -242,6 +245,18 @@ func (s *side) decide(ctx context.Context, request *admissionv1.AdmissionRequest
 		}
 	}
 	return out, nil
+}
+
+// timeOf returns the time of a request; zero is that of the world.
+func (s *side) timeOf(e *event) time.Time {
+	if !s.AtRequests {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, e.Received)
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 // passes reports whether a decision has no effect that rows count.
@@ -306,7 +321,7 @@ func keyOf(policy, before, decision string, request *admissionv1.AdmissionReques
 // example returns the example of a row, with the message of the policy.
 func (r *replayer) example(ctx context.Context, here place, e *event, request *admissionv1.AdmissionRequest, name string) Example {
 	out := Example{File: here.file, Line: here.line, AuditID: truncate.String(e.AuditID, maxText), Time: truncate.String(e.Received, maxText), Object: truncate.String(request.Name, maxText), order: here.order}
-	options := offline.Options{Details: true, LeaveOut: true}
+	options := offline.Options{Details: true, LeaveOut: true, At: r.policies.timeOf(e)}
 	result, err := r.policies.Engine.Evaluate(ctx, request, r.policies.World, options)
 	if err != nil {
 		return out

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -67,7 +68,9 @@ func policiesOf(t testing.TB, manifest string) *Policies {
 	must(t, err)
 	engine, err := offline.NewEngine(in.Policies, policy.NewCompilerFor(policy.LatestEngine), apis)
 	must(t, err)
-	return &Policies{Engine: engine, World: offline.NewWorld(apis, in.Namespaces, in.Objects, offline.Answers(nil))}
+	world := offline.NewWorld(apis, in.Namespaces, in.Objects, offline.Answers(nil))
+	world.AddExceptions(in.Exceptions)
+	return &Policies{Engine: engine, World: world}
 }
 
 // pod returns a Pod in JSON.
@@ -123,6 +126,46 @@ func TestReplayOfRatchet(t *testing.T) {
 			}
 			if got.Decisions["require-team"][tc.want] != 1 || message != tc.wantMessage {
 				t.Errorf("decisions %v, message %q; want %s, %q", got.Decisions["require-team"], message, tc.want, tc.wantMessage)
+			}
+		})
+	}
+}
+
+// TestReplayAtRequests: an exception has the effect that it has at the time of the request, or at the time of --at.
+func TestReplayAtRequests(t *testing.T) {
+	const exception = `---
+apiVersion: admission.ostiary.dev/v1alpha1
+kind: WebhookPolicyException
+metadata: {name: x, namespace: shop}
+spec: {policyName: require-team, validations: ["*"], match: [{resources: [pods]}], reason: r, expirationTime: "2026-06-01T12:00:00Z"}
+`
+	created := func(at string) string {
+		event := logged("create", "ann", "shop", "a", `,"responseStatus":{"code":201},"requestObject":`+pod("a", "shop", ""))
+		return strings.Replace(event, "2026-06-01T12:00:00.000000Z", at, 1)
+	}
+	before, after := time.Date(2026, 6, 1, 11, 0, 0, 0, time.UTC), time.Date(2026, 6, 1, 13, 0, 0, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		received string
+		at       time.Time // of the world
+		fixed    bool
+		want     string
+	}{
+		"before the end":           {received: "2026-06-01T11:59:59.999999Z", at: after, want: "excepted"},
+		"at the end":               {received: "2026-06-01T12:00:00.000000Z", at: before, want: "deny"},
+		"in another zone":          {received: "2026-06-01T13:59:59.000000+02:00", at: after, want: "excepted"},
+		"no time":                  {at: before, want: "excepted"},
+		"an invalid time":          {received: "noon", at: after, want: "deny"},
+		"with --at":                {received: "2026-06-01T11:00:00.000000Z", at: after, fixed: true, want: "deny"},
+		"with --at before the end": {received: "2026-06-01T13:00:00.000000Z", at: before, fixed: true, want: "excepted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policies := policiesOf(t, strings.Replace(requireTeam, "spec:\n", "spec:\n  exceptions: {}\n", 1)+exception)
+			policies.World.SetTime(tc.at)
+			policies.AtRequests = !tc.fixed
+			got, err := replay(t, created(tc.received), policies, nil)
+			must(t, err)
+			if got.Decisions["require-team"][tc.want] != 1 {
+				t.Errorf("decisions %v, want %s", got.Decisions["require-team"], tc.want)
 			}
 		})
 	}

@@ -32,11 +32,15 @@ func NewCommand(o *output.Options) *cobra.Command {
 		Example: "  kubectl ostiary suspend require-team-label --for 1h",
 		Args:    onePolicy,
 	}
-	c.Flags().DurationVar(&lasts, "for", 0, "how long the policy has no effect, such as 30m or 2h; required")
+	c.Flags().DurationVar(&lasts, "for", 0, "how long the policy has no effect, such as 30m or 2h, at most 168h; required")
 	flags := connect.AddFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if lasts <= 0 {
 			return errors.New("--for is required: write how long requests pass the policy, such as --for 1h")
+		}
+		if lasts > v1alpha1.MaxSuspension {
+			return fmt.Errorf("--for is longer than %s: suspend the policy for that time, and for longer change its spec, such as "+
+				"spec.bindings[].validationActions", v1alpha1.MaxSuspension)
 		}
 		until := time.Now().Add(lasts).UTC().Truncate(time.Second)
 		if err := annotate(c.Context(), flags, args[0], until.Format(time.RFC3339)); err != nil {

@@ -27,8 +27,9 @@ patches, and no deleted objects. Logs can be compressed with gzip, be directorie
 files, or stdin as "-". They are read as a stream, of any size.
 
 Files of -f have policies, and what these read: params, Namespaces with their labels, and
-CustomResourceDefinitions, and exceptions, which have the effect that they have now or at the
-time of --at. Policies that read oldObject have the decision "unknown" for updates.
+CustomResourceDefinitions, and exceptions, which have the effect that they have at the time of
+each request, or at that of --at. Policies that read oldObject have the decision "unknown" for
+updates.
 
 With --compare, the command shows requests for which the policies of -f decide differently
 from those of --compare.
@@ -145,7 +146,7 @@ func (o *options) policies(ctx context.Context, skipped *output.Skipped) (polici
 		if len(engine.Names()) == 0 {
 			return nil, skipped.Instead(inputs.NoPolicyError(files))
 		}
-		return &replay.Policies{Engine: engine, World: world}, nil
+		return &replay.Policies{Engine: engine, World: world, AtRequests: o.At.IsZero()}, nil
 	}
 	if policies, err = side(o.Files, in.Policies); err != nil || len(o.others) == 0 {
 		return policies, nil, err
