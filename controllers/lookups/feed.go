@@ -247,9 +247,10 @@ func (f *feed) evaluate(raw []byte) (pendingObject, error) {
 	ctx, cancel := context.WithTimeout(f.ctx, maxEntryTime)
 	defer cancel()
 	for i, x := range f.active {
-		if c := &out.changes[i]; failed != nil {
+		switch c := &out.changes[i]; {
+		case failed != nil:
 			c.err = failed
-		} else {
+		case x.data.Keeps(out.ref.Namespace): // a tenant beyond its share costs no evaluations
 			c.entry, c.err = x.program.Entry(ctx, tree)
 		}
 	}

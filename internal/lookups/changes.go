@@ -52,7 +52,7 @@ func (c *Changes) EndList() {
 	}
 	for name, n := range x.namespaces {
 		if n.over.reason != "" && n.over.list != x.list {
-			n.over, n.released, x.changed, x.faulty = fault{}, false, true, true
+			n.over, x.changed, x.faulty = fault{}, true, true
 			x.forget(name, n)
 		}
 	}
@@ -72,11 +72,7 @@ func (x *Index) put(o *object, example string) {
 		x.remove(old)
 	}
 	name := o.namespaceText()
-	n := x.namespaces[name]
-	if n == nil {
-		n = &namespace{}
-		x.namespaces[name] = n
-	}
+	n := x.namespace(name)
 	if x.isReleased(n) || !x.fits(o, n) {
 		x.forget(name, n)
 		return
@@ -99,12 +95,22 @@ func (x *Index) fits(o *object, n *namespace) bool {
 	case l.Pairs > 0 && int64(x.pairs.Len())+pairs > l.Pairs:
 		x.full = fault{fmt.Sprintf("it has more than %d keys of objects", l.Pairs), x.list}
 	case l.NamespacePairs > 0 && name != "" && n.pairs+pairs > l.NamespacePairs:
-		n.over = fault{fmt.Sprintf("the objects in namespace %q have more than %d keys", name, l.NamespacePairs), x.list}
+		x.release(name, fmt.Sprintf("the objects in namespace %q have more than %d keys", name, l.NamespacePairs))
 	default:
 		return true
 	}
 	x.changed, x.faulty = true, true
 	return false
+}
+
+// namespace returns what objects of a namespace use.
+func (x *Index) namespace(name string) *namespace {
+	n := x.namespaces[name]
+	if n == nil {
+		n = &namespace{}
+		x.namespaces[name] = n
+	}
+	return n
 }
 
 func (x *Index) remove(o *object) {

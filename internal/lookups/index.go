@@ -152,8 +152,7 @@ type fault struct {
 type namespace struct {
 	pairs, bytes, failed int64
 	example              string // of a failure
-	over                 fault
-	released             bool // over is the reason of Release
+	over                 fault  // why none of its objects are kept
 }
 
 // Ref names a stored object.

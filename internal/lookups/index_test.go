@@ -229,7 +229,7 @@ func TestChanges(t *testing.T) {
 			change:  func(x *lookups.Index) { put(x, "a/one", "k"); put(x, "a/two", "k"); put(x, "b/one", "k") },
 			wantErr: `the lookup is incomplete: the objects in namespace "a" have more than 1 keys`,
 			wantStats: lookups.Stats{
-				Objects: 2, Pairs: 2, Over: `the objects in namespace "a" have more than 1 keys`, OverNamespace: "a",
+				Objects: 1, Pairs: 1, Over: `the objects in namespace "a" have more than 1 keys`, OverNamespace: "a",
 			},
 		},
 		"too many keys in another namespace": {
@@ -237,7 +237,7 @@ func TestChanges(t *testing.T) {
 			change: func(x *lookups.Index) { put(x, "b/one", "k"); put(x, "b/two", "k"); put(x, "a/one", "k") },
 			want:   []string{"a/one"},
 			wantStats: lookups.Stats{
-				Objects: 2, Pairs: 2, Over: `the objects in namespace "b" have more than 1 keys`, OverNamespace: "b",
+				Objects: 1, Pairs: 1, Over: `the objects in namespace "b" have more than 1 keys`, OverNamespace: "b",
 			},
 		},
 		"too many keys in another namespace, whose objects the request could find": {
@@ -245,7 +245,7 @@ func TestChanges(t *testing.T) {
 			change:  func(x *lookups.Index) { put(x, "b/one", "k"); put(x, "b/two", "k"); put(x, "a/one", "k") },
 			wantErr: `the lookup is incomplete: the objects in namespace "b" have more than 1 keys`,
 			wantStats: lookups.Stats{
-				Objects: 2, Pairs: 2, Over: `the objects in namespace "b" have more than 1 keys`, OverNamespace: "b",
+				Objects: 1, Pairs: 1, Over: `the objects in namespace "b" have more than 1 keys`, OverNamespace: "b",
 			},
 		},
 		"objects without a namespace": {
@@ -283,7 +283,7 @@ func TestChanges(t *testing.T) {
 		"a later list within the limits": {
 			definition: inNamespace, limits: lookups.Limits{Pairs: 3, NamespacePairs: 1},
 			change: func(x *lookups.Index) {
-				for _, object := range []string{"a/one", "a/two", "b/one", "c/one", "d/one"} {
+				for _, object := range []string{"a/one", "b/one", "b/two", "c/one", "d/one", "e/one"} {
 					put(x, object, "k")
 				}
 				x.Update(func(c *lookups.Changes) { c.BeginList() })
@@ -303,7 +303,7 @@ func TestChanges(t *testing.T) {
 				}
 			},
 			wantErr:   `the lookup is incomplete: the objects in namespace "a" have more than 1 keys`,
-			wantStats: lookups.Stats{Objects: 1, Pairs: 1, Over: `the objects in namespace "a" have more than 1 keys`, OverNamespace: "a"},
+			wantStats: lookups.Stats{Over: `the objects in namespace "a" have more than 1 keys`, OverNamespace: "a"},
 		},
 	}
 	for name, tc := range tests {
@@ -321,6 +321,24 @@ func TestChanges(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestKeeps: the keys of objects that are left out need not be computed until a list begins, which keeps them if they fit.
+func TestKeeps(t *testing.T) {
+	x := lookups.NewIndex(inCluster, lookups.Limits{NamespacePairs: 1})
+	put(x, "a/one", "k")
+	put(x, "b/one", "k")
+	before := []bool{x.Keeps("a"), x.Keeps("b"), x.Keeps("c")}
+	put(x, "a/two", "k")
+	beyond := []bool{x.Keeps("a"), x.Keeps("b"), x.Keeps("c")}
+	x.Update(func(c *lookups.Changes) { c.BeginList() })
+	list := x.Keeps("a")
+	put(x, "a/one", "k")
+	x.Update(func(c *lookups.Changes) { c.EndList() })
+	got := [][]bool{before, beyond, {list, x.Keeps("a")}}
+	if diff := gocmp.Diff([][]bool{{true, true, true}, {false, true, true}, {true, true}}, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -9,25 +9,30 @@ import (
 
 // Release removes the objects of a namespace, and keeps none of them until the end of the next list that permits them. The
 // reason completes the sentence "the lookup is incomplete:".
-func (c *Changes) Release(name, reason string) {
-	x := c.index
+func (c *Changes) Release(name, reason string) { c.index.release(name, reason) }
+
+func (x *Index) release(name, reason string) {
+	n := x.namespace(name)
+	n.over = fault{reason: reason, list: x.list} // it stays without objects
 	for _, o := range x.objects {
 		if o.namespaceText() == name {
 			x.remove(o)
 		}
 	}
-	n := x.namespaces[name]
-	if n == nil {
-		n = &namespace{}
-		x.namespaces[name] = n
-	}
-	n.over = fault{reason: reason, list: x.list}
-	n.released = true
 	x.changed, x.faulty = true, true
 }
 
 // isReleased reports whether the objects of a namespace have been released since the last list began.
-func (x *Index) isReleased(n *namespace) bool { return n.released && n.over.list == x.list }
+func (x *Index) isReleased(n *namespace) bool { return n.over.reason != "" && n.over.list == x.list }
+
+// Keeps reports whether the index keeps objects of a namespace until the next list begins. If not, their keys need not be
+// computed.
+func (x *Index) Keeps(name string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := x.namespaces[name]
+	return n == nil || !x.isReleased(n)
+}
 
 // NamespaceBytes returns the memory of the objects of a namespace.
 func (x *Index) NamespaceBytes(name string) int64 {

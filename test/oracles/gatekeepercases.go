@@ -201,5 +201,6 @@ func (a *Author) addPublic(c *Case, t PublicTemplate) {
 	if a.chance(6) {
 		c.Kinds = everyKind()
 	}
+	c.Objects = append(c.Objects, a.inventory(t.Kind)...)
 	c.Objects = append(c.Objects, t.Object, constraintOf(t.Kind, spec))
 }

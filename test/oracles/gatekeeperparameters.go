@@ -20,6 +20,7 @@ func parametersOf(a *Author) map[string]publicParameters {
 		resourceParameters(a, images, amount),
 		podParameters(a, images),
 		objectParameters(a),
+		inventoryParameters(a),
 	} {
 		for kind, p := range byKind {
 			out[kind] = p
@@ -125,7 +126,7 @@ func objectParameters(a *Author) map[string]publicParameters {
 		"K8sHorizontalPodAutoscaler": {
 			parameters: object{
 				"ranges": a.ranges("min_replicas", "max_replicas", 8), "minimumReplicaSpread": a.IntN(5),
-				"enforceScaleTargetRef": false,
+				"enforceScaleTargetRef": a.chance(2),
 			},
 			kinds: []string{"HorizontalPodAutoscaler"},
 		},

@@ -206,7 +206,6 @@ func convertConstraint(
 	b.spec()
 	b.match()
 	b.actions()
-	b.readsOthers()
 	b.noteRounding()
 	err := b.parameters(params)
 	if d.public == nil {
@@ -297,7 +296,11 @@ func (b *builder) spec() {
 			})
 		}
 	}
-	for _, v := range from.Validations {
+	validations := from.Validations
+	if o := b.optional(); o != nil {
+		validations = slices.Concat(validations, o.Validations)
+	}
+	for _, v := range validations {
 		s.Validations = append(s.Validations, v1alpha1.Validation{
 			Expression:        v.Expression,
 			Message:           strings.Join(strings.Fields(v.Message), " "),

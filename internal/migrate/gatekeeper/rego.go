@@ -21,14 +21,21 @@ type publicTemplate struct {
 	Kind string `json:"kind"`
 	// Versions are those with the same decisions.
 	Versions []publicVersion `json:"versions"`
-	// Unless are parameters with which the template reads other objects.
-	Unless []string `json:"unless,omitempty"`
 	// Rounded are amounts that the template multiplies with fractions of 64 bits.
 	Rounded []string `json:"rounded,omitempty"`
 	// Lookups find the objects that the template reads from Gatekeeper's inventory.
 	Lookups []v1alpha1.Lookup `json:"lookups,omitempty"`
+	// Optional are lookups of constraints with a parameter.
+	Optional *optionalLookups `json:"optional,omitempty"`
 	// Source is the CEL. A variable without an expression is one that several templates use.
 	Source celSource `json:"source"`
+}
+
+// optionalLookups are lookups, and what reads them.
+type optionalLookups struct {
+	Parameter   string            `json:"parameter"`
+	Lookups     []v1alpha1.Lookup `json:"lookups"`
+	Validations []celValidation   `json:"validations"`
 }
 
 type publicVersion struct {
@@ -144,34 +151,38 @@ func (d *templateDefinition) leaveOutRego(versions []string) {
 	}
 }
 
-// readsOthers leaves out a constraint with a parameter that makes its template read other objects.
-func (b *builder) readsOthers() {
+// optional returns the lookups of the parameters of the constraint; nil if there are none.
+func (b *builder) optional() *optionalLookups {
 	t := b.definition.public
+	if t == nil || t.Optional == nil {
+		return nil
+	}
 	parameters, _ := b.constraint.Spec.Parameters.(map[string]any)
-	if t == nil {
-		return
+	if value, ok := parameters[t.Optional.Parameter]; !ok || value == false {
+		return nil
 	}
-	for _, name := range t.Unless {
-		if v, ok := parameters[name]; ok && v != false {
-			b.leaveOut(
-				"spec.parameters."+name,
-				"with this parameter, the template reads other objects",
-				"remove the parameter, or use an external webhook",
-			)
-		}
-	}
+	return t.Optional
 }
 
 // lookups adds the lookups of a template of the public library.
 func (b *builder) lookups() {
-	if t := b.definition.public; t != nil && len(t.Lookups) > 0 {
-		b.policy.Spec.Lookups = slices.Clone(t.Lookups)
-		b.change(
-			"spec.lookups",
-			"other objects are found by lookups, at most 1,000, without those whose keys have more than 1 KiB: Gatekeeper "+
-				"reads what its Config keeps in its inventory",
-		)
+	t := b.definition.public
+	if t == nil {
+		return
 	}
+	b.policy.Spec.Lookups = slices.Clone(t.Lookups)
+	if o := b.optional(); o != nil {
+		b.policy.Spec.Lookups = append(b.policy.Spec.Lookups, o.Lookups...)
+	}
+	if len(b.policy.Spec.Lookups) == 0 {
+		b.policy.Spec.Lookups = nil
+		return
+	}
+	b.change(
+		"spec.lookups",
+		"other objects are found by lookups, at most 1,000, without those whose keys have more than 1 KiB: Gatekeeper "+
+			"reads what its Config keeps in its inventory",
+	)
 }
 
 // noteRounding reports amounts for which Gatekeeper can deny a value that is exactly the limit.

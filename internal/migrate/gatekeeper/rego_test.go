@@ -202,6 +202,13 @@ func TestPublicDecisions(t *testing.T) {
 	const ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: %s, namespace: %s}\nspec: {rules: [{%s}]}\n"
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: b}\nspec: {%s}\n"
 	const limit = "{name: a, image: a, resources: {requests: {cpu: 50m, memory: 1Gi}, limits: {cpu: %s, memory: 1Gi}}}"
+	const workload = "apiVersion: apps/v1\nkind: %s\nmetadata: {name: a, namespace: b}\n" +
+		"spec: {replicas: %s, selector: {matchLabels: {app: web, team: red}}}\n"
+	const autoscaler = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: a, namespace: b}\n" +
+		"spec: {scaleTargetRef: {apiVersion: apps/v1, kind: %s, name: a}}\n"
+	const budget = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: c, namespace: b}\nspec: {%s}\n"
+	const claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a, namespace: b}\nspec: {%s}\n"
+	const class = "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: fast}\nprovisioner: p\n"
 	tests := map[string]struct {
 		kind, parameters, object string
 		stored                   string
@@ -239,6 +246,54 @@ func TestPublicDecisions(t *testing.T) {
 			kind: "K8sUniqueServiceSelector", parameters: "{}", want: true,
 			object: fmt.Sprintf(ingress, "a", "b", ""), stored: fmt.Sprintf(service, "c", ""),
 		},
+		"the target of an autoscaler": {
+			kind: "K8sHorizontalPodAutoscaler", parameters: "{enforceScaleTargetRef: true}", want: true,
+			object: fmt.Sprintf(autoscaler, "Deployment"), stored: fmt.Sprintf(workload, "Deployment", "2"),
+		},
+		"no target of an autoscaler": {
+			kind: "K8sHorizontalPodAutoscaler", parameters: "{enforceScaleTargetRef: true}",
+			object: fmt.Sprintf(autoscaler, "Deployment"), stored: fmt.Sprintf(workload, "StatefulSet", "2"),
+		},
+		"no target of an autoscaler, which the constraint permits": {
+			kind: "K8sHorizontalPodAutoscaler", parameters: "{enforceScaleTargetRef: false}", want: true,
+			object: fmt.Sprintf(autoscaler, "Deployment"),
+		},
+		"a budget below the replicas": {
+			kind: "K8sPodDisruptionBudget", parameters: "{}", want: true,
+			object: fmt.Sprintf(workload, "Deployment", "2"), stored: fmt.Sprintf(budget, "minAvailable: 1, selector: {matchLabels: {app: web}}"),
+		},
+		"a budget of all replicas": {
+			kind: "K8sPodDisruptionBudget", parameters: "{}",
+			object: fmt.Sprintf(workload, "Deployment", "2"), stored: fmt.Sprintf(budget, "minAvailable: 2, selector: {matchLabels: {app: web}}"),
+		},
+		"a budget that permits no eviction": {
+			kind: "K8sPodDisruptionBudget", parameters: "{}",
+			object: fmt.Sprintf(workload, "Deployment", "2"), stored: fmt.Sprintf(budget, "maxUnavailable: 0, selector: {matchLabels: {app: web}}"),
+		},
+		"a budget of other labels": {
+			kind: "K8sPodDisruptionBudget", parameters: "{}", want: true,
+			object: fmt.Sprintf(workload, "Deployment", "2"), stored: fmt.Sprintf(budget, "maxUnavailable: 0, selector: {matchLabels: {app: red}}"),
+		},
+		"a budget without labels": {
+			kind: "K8sPodDisruptionBudget", parameters: "{}", object: fmt.Sprintf(pod, "{}"), stored: fmt.Sprintf(budget, "maxUnavailable: 0"),
+		},
+		"a new budget that permits no eviction": {
+			kind: "K8sPodDisruptionBudget", parameters: "{}", object: fmt.Sprintf(budget, "maxUnavailable: 0"),
+		},
+		"a claim of a class": {
+			kind: "K8sStorageClass", parameters: "{}", want: true, object: fmt.Sprintf(claim, "storageClassName: fast"), stored: class,
+		},
+		"a claim of another class": {
+			kind: "K8sStorageClass", parameters: "{}", object: fmt.Sprintf(claim, "storageClassName: slow"), stored: class,
+		},
+		"a claim of a class that the constraint does not permit": {
+			kind: "K8sStorageClass", parameters: "{allowedStorageClasses: [slow]}",
+			object: fmt.Sprintf(claim, "storageClassName: fast"), stored: class,
+		},
+		"a claim without a class": {
+			kind: "K8sStorageClass", parameters: "{}", object: fmt.Sprintf(claim, ""), stored: class,
+		},
+		"a Pod in a cluster without classes": {kind: "K8sStorageClass", parameters: "{}", object: fmt.Sprintf(pod, "{}")},
 		"a type of profiles that is not known": {
 			kind: "K8sPSPAppArmor", parameters: `{allowedProfiles: [""]}`,
 			object: fmt.Sprintf(pod, "{name: a, image: a, securityContext: {appArmorProfile: {type: Mine}}}"),

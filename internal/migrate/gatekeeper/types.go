@@ -61,16 +61,18 @@ type templateCode struct {
 
 // celSource is the source of the engine for CEL.
 type celSource struct {
-	Validations []struct {
-		Expression        string `json:"expression"`
-		Message           string `json:"message,omitempty"`
-		MessageExpression string `json:"messageExpression,omitempty"`
-	} `json:"validations,omitempty"`
+	Validations     []celValidation                            `json:"validations,omitempty"`
 	FailurePolicy   *admissionregistrationv1.FailurePolicyType `json:"failurePolicy,omitempty"`
 	MatchConditions []admissionregistrationv1.MatchCondition   `json:"matchCondition,omitempty"`
 	Variables       []admissionregistrationv1.Variable         `json:"variables,omitempty"`
 	// What Gatekeeper writes for its own use.
 	GenerateVAP *bool `json:"generateVAP,omitempty"`
+}
+
+type celValidation struct {
+	Expression        string `json:"expression"`
+	Message           string `json:"message,omitempty"`
+	MessageExpression string `json:"messageExpression,omitempty"`
 }
 
 // gatekeeperConstraint is an object of a kind that a template defines.

@@ -94,8 +94,11 @@ func (c *clients) newEngine(in *input) (*engine, error) {
 	return e, nil
 }
 
-// close removes the constraints, so that the templates can be used again.
+// close removes the constraints and the inventory, so that the templates can be used again.
 func (e *engine) close() {
+	if _, err := e.client.RemoveData(context.Background(), target.WipeData()); err != nil {
+		panic(fmt.Errorf("removing the inventory: %w", err))
+	}
 	for _, k := range e.added {
 		if _, err := e.client.RemoveConstraint(context.Background(), k); err != nil {
 			panic(fmt.Errorf("removing the constraint %s: %w", k.GetName(), err))
@@ -112,6 +115,9 @@ func (e *engine) decide(request *admissionv1.AdmissionRequest) (d decision) {
 		}
 	}()
 	d.Allowed = true
+	if err := e.store(request); err != nil {
+		return decision{Failed: true, Messages: []string{err.Error()}}
+	}
 	current := request.DeepCopy()
 	isNamespace := current.Kind.Kind == "Namespace" && current.Kind.Group == ""
 	if isNamespace {
@@ -130,6 +136,31 @@ func (e *engine) decide(request *admissionv1.AdmissionRequest) (d decision) {
 		d.Object = current.Object.Raw
 	}
 	return d
+}
+
+// store makes the inventory that of a request: the stored objects, and the old object of the request instead of one with
+// its name.
+func (e *engine) store(request *admissionv1.AdmissionRequest) error {
+	if len(e.constraints) == 0 {
+		return nil
+	}
+	if _, err := e.client.RemoveData(context.Background(), target.WipeData()); err != nil {
+		return fmt.Errorf("removing the inventory: %w", err)
+	}
+	all := slices.Clone(e.stored)
+	if len(request.OldObject.Raw) > 0 && request.SubResource == "" {
+		old := &unstructured.Unstructured{}
+		if err := old.UnmarshalJSON(request.OldObject.Raw); err != nil {
+			return fmt.Errorf("decoding the old object: %w", err)
+		}
+		all = append(all, old) // the later one replaces one with the same name
+	}
+	for _, o := range all {
+		if _, err := e.client.AddData(context.Background(), o); err != nil {
+			return fmt.Errorf("adding the object %s: %w", o.GetName(), err)
+		}
+	}
+	return nil
 }
 
 func (e *engine) mutate(request *admissionv1.AdmissionRequest, isNamespace bool) error {

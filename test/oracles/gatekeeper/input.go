@@ -23,6 +23,8 @@ type input struct {
 	constraints []*unstructured.Unstructured
 	mutators    []types.Mutator
 	namespaces  []*corev1.Namespace
+	// stored are the objects of Gatekeeper's inventory.
+	stored []*unstructured.Unstructured
 	// deletes reports that a template asks for DELETE. Only then the webhook is called for it, because
 	// the chart of Gatekeeper registers it for CREATE and UPDATE by default.
 	deletes bool
@@ -64,6 +66,12 @@ func (in *input) add(m metav1.TypeMeta, raw []byte) error {
 			return fmt.Errorf("decoding it: %w", err)
 		}
 		in.namespaces = append(in.namespaces, n)
+	default:
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON(raw); err != nil {
+			return fmt.Errorf("decoding it: %w", err)
+		}
+		in.stored = append(in.stored, u)
 	}
 	return nil
 }
