@@ -1,6 +1,8 @@
 package objectpatch
 
 import (
+	"reflect"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -90,6 +92,9 @@ func (c *changes) value(before, after any, stood bool) (changed any, differs boo
 	switch a := after.(type) {
 	case map[string]any:
 		b, stillOne := before.(map[string]any)
+		if stillOne && isSameMap(a, b) {
+			return a, false
+		}
 		if part := c.object(b, a); stillOne && part != nil {
 			return part, true
 		}
@@ -97,6 +102,9 @@ func (c *changes) value(before, after any, stood bool) (changed any, differs boo
 		return a, !stillOne || len(a) == 0 && len(b) > 0
 	case []any:
 		b, stillOne := before.([]any)
+		if stillOne && isSameList(a, b) {
+			return a, false
+		}
 		if part := c.list(b, a); stillOne && part != nil {
 			return part, true
 		}
@@ -107,3 +115,11 @@ func (c *changes) value(before, after any, stood bool) (changed any, differs boo
 	c.any = c.any || differs
 	return after, differs
 }
+
+// isSameMap reports whether two maps are one, not whether they are equal: results share what a mutation leaves as it is.
+func isSameMap(a, b map[string]any) bool {
+	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
+}
+
+// isSameList reports whether two lists have the same memory.
+func isSameList(a, b []any) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }

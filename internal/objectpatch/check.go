@@ -29,20 +29,28 @@ func CheckResult(before, after runtime.Object, objects admission.ObjectInterface
 	switch {
 	case !c.any:
 		return before, nil
-	case !c.emptied && a.GroupVersionKind() == b.GroupVersionKind() && typeHasFields(a.GroupVersionKind(), changed, objects):
+	case a.GroupVersionKind() == b.GroupVersionKind() && c.fit(a.GroupVersionKind(), b.Object, changed, objects):
 		return after, nil
 	}
 	return checkAll(b, a, objects)
 }
 
-// typeHasFields reports whether the Go type of a kind has all of some fields. The fields do not
-// depend on each other.
-func typeHasFields(kind schema.GroupVersionKind, fields map[string]any, objects admission.ObjectInterfaces) bool {
-	if len(fields) == 0 {
+// fit reports whether the Go type of a kind has all of the changed fields and omits none that became empty. The fields do
+// not depend on each other.
+func (c *changes) fit(kind schema.GroupVersionKind, before, changed map[string]any, objects admission.ObjectInterfaces) bool {
+	if len(changed) == 0 {
 		return true
 	}
-	_, unfit := typedOf(kind, fields, objects)
-	return unfit == nil
+	typed, unfit := typedOf(kind, changed, objects)
+	if unfit != nil || !c.emptied || typed == nil {
+		return unfit == nil
+	}
+	held, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
+	if err != nil {
+		return false
+	}
+	_, omits := pruneEmptyMap(changed, held, before)
+	return !omits
 }
 
 func checkAll(before, after *unstructured.Unstructured, objects admission.ObjectInterfaces) (runtime.Object, error) {

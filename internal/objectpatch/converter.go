@@ -1,50 +1,71 @@
 package objectpatch
 
 import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	smd "sigs.k8s.io/structured-merge-diff/v6/typed"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// NewCachingConverter returns a converter for the mutations of one object, which run one after the other: the
-// result of a conversion is used again. It is not safe for concurrent use.
-func NewCachingConverter(converter managedfields.TypeConverter) managedfields.TypeConverter {
-	return &cachingConverter{TypeConverter: converter}
+// NewMergingConverter returns a converter for the mutations of one object, which run one after the other as
+// [k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch.ApplyStructuredMergeDiff] does: it converts the patch, then
+// the object, merges them, and converts the result. The object is checked by its schema once, and a merge sees only what
+// the patch can change. The converter is not safe for concurrent use.
+func NewMergingConverter(converter managedfields.TypeConverter) managedfields.TypeConverter {
+	return &mergingConverter{TypeConverter: converter}
 }
 
-// cachingConverter is the type converter of one request. Mutations run one after the other on
-// one object, so the result of a conversion is used again.
-type cachingConverter struct {
+type mergingConverter struct {
 	managedfields.TypeConverter
-	current, made typedObject
+	valid runtime.Object  // the last object that its schema allows
+	patch *smd.TypedValue // nil before the first conversion of a mutation
+	rest  *remainder      // of the object that is merged; nil if all of it is
 }
 
-type typedObject struct {
-	object runtime.Object
-	typed  *smd.TypedValue
+// ObjectToTyped implements managedfields.TypeConverter. Only the object to mutate is converted with options.
+func (c *mergingConverter) ObjectToTyped(object runtime.Object, options ...smd.ValidationOptions) (*smd.TypedValue, error) {
+	if len(options) == 0 {
+		change, err := c.TypeConverter.ObjectToTyped(object)
+		c.patch, c.rest = change, nil
+		return change, err
+	}
+	patch := c.patch
+	c.patch, c.rest = nil, nil
+	if c.valid != object {
+		typed, err := c.TypeConverter.ObjectToTyped(object, options...)
+		if err != nil || patch == nil {
+			return typed, err
+		}
+		c.valid = object
+	}
+	whole, isTree := object.(*unstructured.Unstructured)
+	if !isTree || patch == nil {
+		return c.TypeConverter.ObjectToTyped(object, options...)
+	}
+	return c.divide(whole.Object, patch), nil
 }
 
-// ObjectToTyped implements managedfields.TypeConverter. Only the object to mutate is
-// converted with options.
-func (c *cachingConverter) ObjectToTyped(object runtime.Object, options ...smd.ValidationOptions) (*smd.TypedValue, error) {
-	if c.made.object == object {
-		c.current = c.made
+// divide returns the part of an object that a patch can change. The rest is restored in the result.
+func (c *mergingConverter) divide(whole map[string]any, patch *smd.TypedValue) *smd.TypedValue {
+	part := whole
+	if changes, isMap := patch.AsValue().Unstructured().(map[string]any); isMap {
+		part, c.rest = divide(patch.Schema(), patch.TypeRef(), whole, changes)
 	}
-	if c.current.object == object {
-		return c.current.typed, nil
-	}
-	value, err := c.TypeConverter.ObjectToTyped(object, options...)
-	if err == nil && len(options) > 0 {
-		c.current = typedObject{object, value}
-	}
-	return value, err
+	return smd.AsTypedUnvalidated(value.NewValueInterface(part), patch.Schema(), patch.TypeRef()) //nolint:staticcheck // the whole is valid
 }
 
 // TypedToObject implements managedfields.TypeConverter.
-func (c *cachingConverter) TypedToObject(value *smd.TypedValue) (runtime.Object, error) {
-	object, err := c.TypeConverter.TypedToObject(value)
-	if err == nil {
-		c.made = typedObject{object, value}
+func (c *mergingConverter) TypedToObject(result *smd.TypedValue) (runtime.Object, error) {
+	rest := c.rest
+	c.rest = nil
+	object, err := c.TypeConverter.TypedToObject(result)
+	if err != nil {
+		return nil, err
 	}
-	return object, err
+	if merged, ok := object.(*unstructured.Unstructured); ok && rest != nil {
+		rest.restore(merged.Object)
+	}
+	c.valid = object
+	return object, nil
 }

@@ -251,7 +251,7 @@ func (on *subject) converter(converters TypeConverters) managedfields.TypeConver
 	if !on.converterKnown {
 		on.converterKnown = true
 		if found := converters.GetTypeConverter(on.kindOfObject()); found != nil {
-			on.typeConverter = objectpatch.NewCachingConverter(found)
+			on.typeConverter = objectpatch.NewMergingConverter(found)
 		}
 	}
 	return on.typeConverter

@@ -120,15 +120,17 @@ func (c *command) add(ctx context.Context, o *load.Object) error {
 	return c.flush(ctx)
 }
 
-// flush evaluates the objects of the batch concurrently, and prints them in their order.
+// flush evaluates the objects of the batch concurrently, and prints the results in their order.
 func (c *command) flush(ctx context.Context) error {
 	results := make([]result, len(c.batch))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i, o := range c.batch {
 		group.Go(func() (err error) {
-			results[i], err = c.evaluate(ctx, o)
-			return err
+			if results[i], err = c.evaluate(ctx, o); err != nil {
+				return err
+			}
+			return c.render(&results[i])
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -148,6 +150,7 @@ func (c *command) flush(ctx context.Context) error {
 type result struct {
 	*load.Object
 	before, after []byte // after is nil if nothing changes
+	text          []byte // that is printed; empty if there is no difference
 	namespace     string
 	errs          []error // of mutations
 	unasked       bool    // a policy that asks the authorizer is left out

@@ -1,6 +1,7 @@
 package mutate
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,12 +33,22 @@ func (c *command) print(r *result) error {
 	switch {
 	case r.skipped != nil:
 		c.setting.Skipped.Add(r.skipped)
-		return nil //nolint:nilerr // the rest goes on
 	case len(r.errs) > 0:
 		c.failed++
 		_, err := fmt.Fprintln(c.ErrOut, output.Printable(errors.Join(r.errs...).Error()))
 		return err
-	case r.after == nil:
+	case len(r.text) > 0:
+		c.changed++
+		if _, err := c.Out.Write(r.text); err != nil {
+			return fmt.Errorf("writing the result: %w", err)
+		}
+	}
+	return nil
+}
+
+// render makes the text about an object that mutations change. It has none if one takes back what another one changes.
+func (c *command) render(r *result) error {
+	if r.after == nil {
 		return nil
 	}
 	before, after, err := r.trees()
@@ -45,20 +56,22 @@ func (c *command) print(r *result) error {
 		return err
 	}
 	operations := objectpatch.Diff(before.Object, after.Object)
-	if len(operations) == 0 { // a mutation took back what another one changed
+	if len(operations) == 0 {
 		return nil
 	}
-	c.changed++
+	var text bytes.Buffer
 	switch c.Format {
 	case output.Patch:
-		return output.WriteJSON(c.Out, Patched{
+		err = output.WriteJSON(&text, Patched{
 			APIVersion: r.APIVersion, Kind: r.Kind, Namespace: r.namespace, Name: r.Metadata.Name, Patch: operations,
 		})
 	case output.Diffs:
-		_, err := fmt.Fprint(c.Out, output.PaintDiff(output.Colored(c.Out), output.Diff(r.String(), r.before, r.after)))
-		return err
+		text.WriteString(output.PaintDiff(output.Colored(c.Out), output.Diff(r.String(), r.before, r.after)))
+	default:
+		err = c.renderConfiguration(&text, r, before, after)
 	}
-	return c.printConfiguration(r, before, after)
+	r.text = text.Bytes()
+	return err
 }
 
 func (r *result) trees() (before, after *unstructured.Unstructured, err error) {
@@ -69,20 +82,19 @@ func (r *result) trees() (before, after *unstructured.Unstructured, err error) {
 	return before, after, nil
 }
 
-// printConfiguration writes the fields that changed as an apply configuration. It skips an object that none can express.
-func (c *command) printConfiguration(r *result, before, after *unstructured.Unstructured) error {
+// renderConfiguration adds the fields that changed as an apply configuration. It skips an object that none can express.
+func (c *command) renderConfiguration(text *bytes.Buffer, r *result, before, after *unstructured.Unstructured) error {
 	configuration, err := c.configuration(r, before, after)
 	if err != nil {
-		c.changed--
-		c.setting.Skipped.Add(r.Errorf("", "%s: %v", r, err))
-		return nil
+		r.skipped = r.Errorf("", "%s: %v", r, err)
+		return nil //nolint:nilerr // the rest goes on
 	}
 	if c.Format == output.YAML {
-		if _, err := fmt.Fprintln(c.Out, "---"); err != nil {
-			return fmt.Errorf("writing the result: %w", err)
-		}
+		text.WriteString("---\n")
 	}
-	return c.Print(json.RawMessage(configuration))
+	to := *c.Options
+	to.Out = text
+	return to.Print(json.RawMessage(configuration))
 }
 
 // configuration returns the apply configuration, in JSON, that changes an object as mutations do. It has no field that they
