@@ -44,6 +44,8 @@ function rewriteLinks(md) {
     const render = md.renderer.rules[rule]
     md.renderer.rules[rule] = (...args) => render(...args).replaceAll('{{', '&#123;&#123;')
   }
+  const code = md.renderer.rules.code_inline
+  md.renderer.rules.code_inline = (...args) => code(...args).replace(/(?<=[\s>])--?[A-Za-z][\w-]{0,24}/g, '<span class="whole">$&</span>')
 }
 
 // labelCells gives each cell the name of its column, which a card on a phone shows, and marks code that
