@@ -195,6 +195,15 @@ migration-oracle: ## Compare converted policies with the engines of their projec
 	@go test ./test/oracles -count=1 -timeout=300m -v -args -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s)) \
 		$(foreach engine,$(ENGINE),-$(engine)=$(CURDIR)/bin/oracles/$(engine)) $(if $(LIBRARY),-gatekeeper-library=$(LIBRARY))
 
+.PHONY: flux-check
+flux-check: kubernetes build ## Test the documented objects of Flux with its kustomize-controller
+	@echo "Building kustomize-controller (the first time some minutes)"
+	@mkdir -p bin/flux
+	@cd test/flux/controller && GOGC=400 GOMEMLIMIT=4GiB go build -ldflags "-s -w" -o $(CURDIR)/bin/flux/ github.com/fluxcd/kustomize-controller
+	@go test -tags flux,grpcnotrace -count=1 -timeout 30m ./test/flux -args -ostiary=$(CURDIR)/bin/ostiary \
+		-kustomize-controller=$(CURDIR)/bin/flux/kustomize-controller \
+		-definition="$$(cd test/flux/controller && go list -m -f '{{.Dir}}' github.com/fluxcd/kustomize-controller)/config/crd/bases"
+
 .PHONY: chaos
 chaos: kubernetes ## Inject faults under load and count failed requests: SCENARIO=all (the default, hours), ci, or names (docs/chaos/README.md)
 	@go test -c -o bin/chaos ./test/chaos

@@ -1,6 +1,7 @@
 // Checks the built site in a headless Chromium: every page in both themes at the widths of a phone, a
 // tablet and two desktops, where nothing is cut off (layout.mjs) and axe finds nothing; the size of the
 // start page; the questions of users to the search; the filters of the catalogue; the copy buttons; the recording.
+// It also takes screenshots, among them those of what kubectl-ostiary prints on a terminal.
 //
 //   node browser.mjs SITE SCREENSHOTS [PAGE...]
 import { execFileSync } from 'node:child_process'
@@ -11,6 +12,7 @@ import puppeteer from 'puppeteer-core'
 import { layoutFaults } from './layout.mjs'
 import { questions } from './questions.mjs'
 import { serve } from './server.mjs'
+import { terminalPage, terminals } from './terminal.mjs'
 
 const [folder, screenshots, ...chosen] = process.argv.slice(2)
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
@@ -33,7 +35,7 @@ const browser = await puppeteer.launch({
   executablePath: chromium(), protocolTimeout: 120000, ignoreDefaultArgs: ['--hide-scrollbars'],
   args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
 })
-let checked = 0, expected = 0
+let checked = 0, expected = 0, rendered = 0
 try {
   mkdirSync(screenshots, { recursive: true })
   const all = readdirSync(folder, { recursive: true }).filter(f => f.endsWith('.html') && !/^v\d/.test(f) && f !== '404.html').map(f => f.slice(0, -5)).sort()
@@ -43,6 +45,7 @@ try {
   await Promise.all(['light', 'dark'].map(scheme => checkPages(pages, scheme)))
   await checkQuestions(await newPage('light'), all)
   await checkControls(await newPage('dark'))
+  await checkTerminals()
 } catch (error) {
   faults.push(error.stack)
 } finally {
@@ -50,6 +53,7 @@ try {
   site.close()
 }
 faults.forEach(fault => console.error(fault))
+console.log(`${rendered} screenshots of terminals`)
 console.log(`${checked} views of pages in a browser, each at ${Object.keys(widths).length} widths, ${faults.length} faults`)
 process.exitCode = faults.length > 0 || checked < expected || expected === 0 ? 1 : 0
 
@@ -98,9 +102,9 @@ async function checkPages(pages, scheme) {
   }
 }
 
-async function checkAccess(page, fault) {
+async function checkAccess(page, fault, runOnly = ['wcag2a', 'wcag2aa', 'best-practice'], rules = excepted) {
   await page.evaluate(axe)
-  const { violations } = await page.evaluate(rules => window.axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'best-practice'], rules }), excepted)
+  const { violations } = await page.evaluate((runOnly, rules) => window.axe.run(document, { resultTypes: ['violations'], runOnly, rules }), runOnly, rules)
   for (const v of violations) fault(`${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map(n => n.target.join(' ')).join('; ')}`)
 }
 
@@ -162,4 +166,26 @@ async function checkControls(page) {
   await page.waitForFunction(() => document.querySelector('.recording')?.innerText.includes('control plane'), { timeout: 30000 })
     .catch(() => faults.push('the recording does not play'))
   await page.screenshot({ path: join(screenshots, 'recording.png') })
+}
+
+// checkTerminals takes screenshots of what commands print, in two themes, and of the heat map as people with
+// deficiencies of colour vision see it.
+async function checkTerminals() {
+  const shows = ['none', 'deuteranopia', 'achromatopsia']
+  const page = await (await browser.createBrowserContext()).newPage()
+  mkdirSync(join(screenshots, 'terminal'), { recursive: true })
+  for (const part of terminals('../..').filter(p => p.colored)) {
+    await page.setViewport({ width: 10 * part.columns, height: 100 })
+    for (const scheme of ['dark', 'light']) {
+      await page.setContent(terminalPage(part, scheme))
+      await checkAccess(page, text => faults.push(`${scheme} terminal ${part.name}, ${part.columns} columns: ${text}`), ['color-contrast'], {})
+      for (const vision of part.name === 'eval-heat-map' ? shows : ['none']) {
+        await page.emulateVisionDeficiency(vision)
+        const name = [part.name, part.columns, scheme, ...(vision === 'none' ? [] : [vision])].join('-')
+        await (await page.$('pre')).screenshot({ path: join(screenshots, 'terminal', name + '.png') })
+        rendered++
+      }
+      await page.emulateVisionDeficiency('none')
+    }
+  }
 }

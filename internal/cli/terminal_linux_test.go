@@ -7,18 +7,13 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/test/clitest"
 	"github.com/ostiary/ostiary/test/clitest/pty"
 )
-
-// colors makes the colors of a golden file readable.
-func colors() *strings.Replacer {
-	return strings.NewReplacer("\x1b[31m", "{red}", "\x1b[32m", "{green}", "\x1b[33m", "{yellow}", "\x1b[35m", "{magenta}",
-		"\x1b[36m", "{cyan}", "\x1b[1m", "{bold}", "\x1b[2m", "{faint}", "\x1b[0m", "{/}")
-}
 
 // onTerminal runs a command whose output and errors are on one terminal.
 func onTerminal(t *testing.T, columns uint16, args ...string) (status int, text string) {
@@ -29,7 +24,8 @@ func onTerminal(t *testing.T, columns uint16, args ...string) (status int, text 
 	return status, terminal.Close()
 }
 
-// TestTerminal compares what users see at three widths, with and without colors. No line is wider than the terminal.
+// TestTerminal compares what users see at three widths, with and without colors. No line is wider than the terminal,
+// and colors add nothing that the text does not say.
 func TestTerminal(t *testing.T) {
 	golden, err := filepath.Abs(filepath.Join("testdata", "terminal"))
 	if err != nil {
@@ -58,6 +54,7 @@ func TestTerminal(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got strings.Builder
+			plain := map[uint16]string{}
 			for _, noColor := range []string{"1", ""} {
 				for _, columns := range []uint16{80, 110, 160} {
 					t.Setenv("NO_COLOR", noColor)
@@ -66,9 +63,12 @@ func TestTerminal(t *testing.T) {
 						t.Errorf("status %d, want %d\n%s", status, tt.wantStatus, text)
 					}
 					if noColor != "" {
+						plain[columns] = text
 						checkWidth(t, text, int(columns))
+					} else if diff := cmp.Diff(plain[columns], pty.WithoutColors(text)); diff != "" {
+						t.Errorf("%d columns: signs that only colors show (-plain +colored):\n%s", columns, diff)
 					}
-					fmt.Fprintf(&got, "-- %d columns, NO_COLOR=%s --\n%s", columns, noColor, colors().Replace(text))
+					fmt.Fprintf(&got, "-- %d columns, NO_COLOR=%s --\n%s", columns, noColor, pty.NameColors(text))
 				}
 			}
 			clitest.Compare(t, filepath.Join(golden, name+".txt"), got.String())

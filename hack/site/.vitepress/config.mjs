@@ -44,6 +44,8 @@ function rewriteLinks(md) {
     const render = md.renderer.rules[rule]
     md.renderer.rules[rule] = (...args) => render(...args).replaceAll('{{', '&#123;&#123;')
   }
+  const code = md.renderer.rules.code_inline
+  md.renderer.rules.code_inline = (...args) => code(...args).replace(/(?<=[\s>])--?[A-Za-z][\w-]{0,24}/g, '<span class="whole">$&</span>')
 }
 
 // labelCells gives each cell the name of its column, which a card on a phone shows, and marks code that
@@ -74,6 +76,17 @@ const lines = {
     if (column > 0 && column <= 60) this.addClassToHast(node, 'hanging')
     if (text.length > 30 && indent + column > 0) node.properties.style = `--indent:${indent}ch;--column:${column}ch`
   },
+  // A browser breaks a line after a hyphen or a question mark, and so would divide "-f" and ".?labels".
+  span(node) {
+    node.children = node.children.flatMap(child => child.type === 'text' ? keepWhole(child.value) : [child])
+  },
+}
+
+// keepWhole puts the options of commands, and the fields of expressions that may be absent, in elements that are not divided.
+function keepWhole(text) {
+  const parts = text.split(/((?<![\w-])--?[A-Za-z][\w-]{0,24}|\.\?\w{1,24})/)
+  return parts.map((value, i) => i % 2 === 0 ? { type: 'text', value } :
+    { type: 'element', tagName: 'span', properties: { class: 'whole' }, children: [{ type: 'text', value }] })
 }
 
 export default defineConfig({

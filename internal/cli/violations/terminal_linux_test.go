@@ -10,9 +10,9 @@ import (
 	"github.com/ostiary/ostiary/test/clitest/pty"
 )
 
-// TestTerminal compares the table and the heat map at three widths.
+// TestTerminal compares the table and the heat map at three widths, with and without colors.
 func TestTerminal(t *testing.T) {
-	t.Setenv("NO_COLOR", "1")
+	t.Setenv("TERM", "xterm")
 	now := time.Unix(1_000_000, 0)
 	v := &Violations{Source: SourceReports}
 	v.addAge(now.Add(-2 * time.Minute))
@@ -26,16 +26,19 @@ func TestTerminal(t *testing.T) {
 		"the policy cannot be evaluated on stored objects: spec.matchConditions[0].expression reads request.userInfo", false)
 	v.sort()
 	var got strings.Builder
-	for _, columns := range []uint16{80, 110, 160} {
-		terminal := pty.Open(t, columns, 24)
-		if err := v.write(terminal.File, now, v.writeTable); err != nil {
-			t.Fatal(err)
+	for _, noColor := range []string{"1", ""} {
+		t.Setenv("NO_COLOR", noColor)
+		for _, columns := range []uint16{80, 110, 160} {
+			terminal := pty.Open(t, columns, 24)
+			if err := v.write(terminal.File, now, v.writeTable); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = fmt.Fprintln(terminal.File)
+			if err := v.report(now).WriteHeatMap(terminal.File); err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&got, "-- %d columns, NO_COLOR=%s --\n%s", columns, noColor, pty.NameColors(terminal.Close()))
 		}
-		_, _ = fmt.Fprintln(terminal.File)
-		if err := v.report(now).WriteHeatMap(terminal.File); err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&got, "-- %d columns --\n%s", columns, terminal.Close())
 	}
 	clitest.Compare(t, "testdata/terminal.txt", got.String())
 }
