@@ -88,7 +88,7 @@ func kyvernoIgnored() []Difference {
 			Row:  "a pattern that fails although the field of an anchor is absent, with `failurePolicy: Ignore`",
 			Note: "the field of one of its anchors is absent",
 			Shows: func(d *Disagreement) bool {
-				return d.Effect == DeniesMore && d.Source.Failed && !d.Ours.Failed && d.sourceSays("rule execution error")
+				return d.Effect == DeniesMore && d.Source.Failed && !d.oursSays("resulted in error") && d.sourceSays("execution error")
 			},
 		},
 	}
@@ -107,6 +107,14 @@ func kyvernoTexts() []Difference {
 		{
 			Row:  "a wildcard in a list of the request",
 			Note: "wildcards and ranges in",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect != OtherObject
+			},
+			Without: strings.NewReplacer("*", "x", "?", "x").Replace,
+		},
+		{
+			Row:  "a wildcard in a list of the request",
+			Note: "compared as they are, without wildcards",
 			Shows: func(d *Disagreement) bool {
 				return d.Effect != OtherObject
 			},
