@@ -193,7 +193,8 @@ migration-oracle: ## Compare converted policies with the engines of their projec
 	@for engine in $(ENGINE); do \
 		(cd test/oracles/$$engine && GOGC=400 GOMEMLIMIT=4GiB go build -ldflags "-s -w" -o $(CURDIR)/bin/oracles/$$engine .) || exit 1; done
 	@go test ./test/oracles -count=1 -timeout=300m -v -args -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s)) \
-		$(foreach engine,$(ENGINE),-$(engine)=$(CURDIR)/bin/oracles/$(engine)) $(if $(LIBRARY),-gatekeeper-library=$(LIBRARY))
+		$(foreach engine,$(ENGINE),-$(engine)=$(CURDIR)/bin/oracles/$(engine)) $(if $(LIBRARY),-gatekeeper-library=$(LIBRARY)) \
+		$(if $(POLICIES),-kyverno-policies=$(abspath $(POLICIES)))
 
 .PHONY: flux-check
 flux-check: kubernetes build ## Test the documented objects of Flux with its kustomize-controller

@@ -9,7 +9,7 @@ import (
 )
 
 // isAccepted reports whether API servers accept an object. They reject the others before they
-// call validating webhooks: those without containers, paths or a selector, whose types write null then,
+// call validating webhooks: those without containers, paths, verbs or a selector, whose types write null then,
 // and those with labels, annotations or types of profiles that are none.
 func isAccepted(raw []byte) bool {
 	var value any
@@ -39,7 +39,7 @@ func isAcceptedMember(key string, value any) bool {
 	switch key {
 	case "":
 		return false // as a name of a label in a selector, or of data
-	case "containers", "paths":
+	case "containers", "paths", "verbs":
 		l, ok := value.(list)
 		return ok && len(l) > 0
 	case "selector":

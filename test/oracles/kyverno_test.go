@@ -42,8 +42,27 @@ func TestKyvernoCases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	compareWritten(t, c, append(cases, others...))
+}
+
+// TestKyvernoPolicies compares the policies of a folder with Kyverno's engine.
+func TestKyvernoPolicies(t *testing.T) {
+	if *folder == "" {
+		t.Skip("name a folder with policies: make migration-oracle POLICIES=...")
+	}
+	c := newComparer(t, *kyverno, oracles.KyvernoDifferences())
+	cases, err := oracles.PolicyFolder(t.Context(), *folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compareWritten(t, c, cases)
+}
+
+// compareWritten compares written policies, by requests about their examples and random ones.
+func compareWritten(t *testing.T, c *oracles.Comparer, cases []*oracles.Case) {
+	t.Helper()
 	found := 0
-	for i, made := range append(cases, others...) {
+	for i, made := range cases {
 		if !strings.Contains(made.Name, *only) {
 			continue
 		}

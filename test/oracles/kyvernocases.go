@@ -126,11 +126,7 @@ func completed(o object) object {
 // of the same file.
 func PolicyFiles(ctx context.Context, files ...string) (out []*Case, err error) {
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("reading policies: %w", err)
-		}
-		objects, err := objectsOf(ctx, file, string(text))
+		objects, err := objectFile(ctx, file)
 		if err != nil {
 			return nil, err
 		}
@@ -165,6 +161,14 @@ func concerning(objects []object, policy string) (out []object) {
 		}
 	}
 	return out
+}
+
+func objectFile(ctx context.Context, file string) ([]object, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading objects: %w", err)
+	}
+	return objectsOf(ctx, file, string(text))
 }
 
 func objectsOf(ctx context.Context, name, text string) (out []object, err error) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -64,7 +65,10 @@ func kyvernoErrors() []Difference {
 			Row:  "`oldObject` of a CREATE, or `object` of a DELETE, in CEL",
 			Note: "Kyverno has an empty object",
 			Shows: func(d *Disagreement) bool {
-				return d.Request.Operation != admissionv1.Update && d.Effect == AllowsMore && d.sourceSays("no such key")
+				// With failurePolicy Ignore, the source returns the object as it is.
+				unchanged := d.Effect == OtherObject && d.Source.Failed && sameJSON(d.Source.Object, d.Request.Object.Raw)
+				return d.Request.Operation != admissionv1.Update && (d.Effect == AllowsMore || unchanged) &&
+					d.sourceSays("no such key")
 			},
 		},
 	}
@@ -84,7 +88,7 @@ func kyvernoIgnored() []Difference {
 			Row:  "a pattern that fails although the field of an anchor is absent, with `failurePolicy: Ignore`",
 			Note: "the field of one of its anchors is absent",
 			Shows: func(d *Disagreement) bool {
-				return d.Effect == DeniesMore && d.Source.Failed && !d.Ours.Failed && d.sourceSays("rule execution error")
+				return d.Effect == DeniesMore && d.Source.Failed && !d.oursSays("resulted in error") && d.sourceSays("execution error")
 			},
 		},
 	}
@@ -103,6 +107,14 @@ func kyvernoTexts() []Difference {
 		{
 			Row:  "a wildcard in a list of the request",
 			Note: "wildcards and ranges in",
+			Shows: func(d *Disagreement) bool {
+				return d.Effect != OtherObject
+			},
+			Without: strings.NewReplacer("*", "x", "?", "x").Replace,
+		},
+		{
+			Row:  "a wildcard in a list of the request",
+			Note: "compared as they are, without wildcards",
 			Shows: func(d *Disagreement) bool {
 				return d.Effect != OtherObject
 			},
@@ -139,7 +151,8 @@ func kyvernoPatches() []Difference {
 			Row:  "the place of elements that a patch changes",
 			Note: "stay in their place",
 			Shows: func(d *Disagreement) bool {
-				return d.Effect == OtherObject && sameInAnyOrder(served(d.Source).Object, served(d.Ours).Object)
+				return d.Effect == OtherObject &&
+					sameInAnyOrder(served(d.Source).Object, served(d.Ours).Object, d.Case.indexedFields())
 			},
 		},
 	}
@@ -254,32 +267,47 @@ func kyvernoTemplateFields() []Difference {
 	}
 }
 
-// sameInAnyOrder reports whether two objects differ only in the order of lists.
-func sameInAnyOrder(a, b []byte) bool {
-	var first, second any
-	if json.Unmarshal(a, &first) != nil || json.Unmarshal(b, &second) != nil {
-		return false
-	}
-	return reflect.DeepEqual(withSortedLists(first), withSortedLists(second))
+// sameInAnyOrder reports whether two objects differ only in the order of lists, in empty maps, and in some fields of
+// elements.
+func sameInAnyOrder(a, b []byte, except []string) bool {
+	first, second := withoutEmptyMaps(a), withoutEmptyMaps(b)
+	return first != nil && second != nil && reflect.DeepEqual(withSortedLists(first, except), withSortedLists(second, except))
 }
 
-func withSortedLists(value any) any {
+// withSortedLists returns a value with its lists sorted, whose elements lack some fields.
+func withSortedLists(value any, except []string) any {
 	switch v := value.(type) {
 	case object:
 		out := object{}
 		for key, child := range v {
-			out[key] = withSortedLists(child)
+			out[key] = withSortedLists(child, except)
 		}
 		return out
 	case list:
 		out := list{}
 		for _, item := range v {
-			out = append(out, withSortedLists(item))
+			sorted := withSortedLists(item, except)
+			for _, field := range except {
+				delete(asObject(sorted), field)
+			}
+			out = append(out, sorted)
 		}
 		slices.SortFunc(out, func(x, y any) int { return strings.Compare(fmt.Sprint(x), fmt.Sprint(y)) })
 		return out
 	}
 	return value
+}
+
+// indexedPath is the path of a JSON patch that names an element by its index.
+var indexedPath = regexp.MustCompile(`path: /[a-zA-Z/]+/\d+/(\w+)`)
+
+// indexedFields returns the fields of elements that JSON patches name by their index. A patch before them can change
+// which element that is.
+func (c *Case) indexedFields() (out []string) {
+	for _, found := range indexedPath.FindAllStringSubmatch(c.text(), -1) {
+		out = append(out, found[1])
+	}
+	return out
 }
 
 // withoutEmptyMaps returns an object without its maps that have no fields.

@@ -17,6 +17,7 @@ type Place struct {
 	name     string
 	root     bool       // of an object
 	nullable bool       // the object may be null
+	nullList bool       // a list that API servers send as null if it is empty, such as the rules of a Role
 	guard    Expression // false if the value is null
 }
 
@@ -70,7 +71,7 @@ func (p Place) Field(name string) Place {
 		child.source = Term(child.strict)
 		return child
 	}
-	child.optional = true
+	child.optional, child.nullList = true, p.root && p.Shape.sendsNull(name)
 	if !p.optional {
 		child.parent = p.source.In(Primary)
 	}
@@ -140,6 +141,10 @@ func (p Place) typed(e Expression) Expression {
 func (p Place) Or(absent string) Expression {
 	if !p.optional {
 		return p.source
+	}
+	if p.nullList {
+		notNull := Function("optional.ofNonZeroValue", Call(p.source, "orValue", Term("dyn([])")))
+		return Call(notNull, "orValue", Term(absent))
 	}
 	return Call(p.source, "orValue", Term(absent))
 }

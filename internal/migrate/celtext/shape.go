@@ -3,6 +3,7 @@ package celtext
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -188,6 +189,17 @@ func fieldOfType(t reflect.Type, name string) reflect.Type {
 		return f.Type
 	}
 	return nil
+}
+
+// sendsNull reports whether a field is a list that is null in JSON if it is empty, in one of the types.
+func (s Shape) sendsNull(name string) bool {
+	return slices.ContainsFunc(s.types, func(t reflect.Type) bool {
+		if t.Kind() != reflect.Struct {
+			return false
+		}
+		f, found := structField(t, name)
+		return found && f.Type.Kind() == reflect.Slice && !strings.Contains(f.Tag.Get("json"), "omit")
+	})
 }
 
 // structField returns the field with a name in JSON.

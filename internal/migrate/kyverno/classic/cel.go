@@ -12,6 +12,7 @@ import (
 
 // cel converts a rule in CEL.
 func (v *ruleConverter) cel(c *celRule, message string) error {
+	v.fails = true // an expression of an author can fail, for example by the object of a DELETE
 	v.out.variables = append(v.out.variables, c.Variables...)
 	v.out.annotations = slices.Clone(c.AuditAnnotations)
 	v.out.paramKind, v.out.paramRef = c.ParamKind, c.ParamRef

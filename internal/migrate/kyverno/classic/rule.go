@@ -137,7 +137,8 @@ func (c *convertedRule) finish() error {
 	return nil
 }
 
-// guard makes the expressions have no effect unless the namespace matches.
+// guard makes the expressions have no effect unless the namespace matches. A disjunction would hide a failure of the
+// guard behind a validation that is true, so the validations are conditional.
 func (c *convertedRule) guard(e ce.Expression) {
 	const guard = "variables.matchesNamespace"
 	c.variables = append(
@@ -146,7 +147,7 @@ func (c *convertedRule) guard(e ce.Expression) {
 	)
 	for i := range c.validations {
 		v := &c.validations[i]
-		v.Expression = ce.Or(ce.Not(ce.Term(guard)), ce.Raw(v.Expression, ce.Conditional)).String()
+		v.Expression = guard + " ? (" + v.Expression + ") : true"
 	}
 	for i := range c.annotations {
 		a := &c.annotations[i]

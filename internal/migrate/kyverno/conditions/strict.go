@@ -115,12 +115,12 @@ func whereEvaluated(e, guard ce.Expression, parts []ce.Expression) ce.Expression
 	return ce.Raw(evaluated.In(ce.Disjunction)+" ? "+e.In(ce.Disjunction)+" : false", ce.Conditional)
 }
 
-// independent returns the parts that no other part reads.
+// independent returns the parts that no other part reads, and the first of equal ones.
 func independent(parts []ce.Expression) (out []ce.Expression) {
 	for i, p := range parts {
-		isRead := false
-		for j, other := range parts {
-			isRead = isRead || i != j && ce.AlwaysReads(other.String(), p.String())
+		isRead := containsExpression(parts[:i], p)
+		for _, other := range parts {
+			isRead = isRead || other.String() != p.String() && ce.AlwaysReads(other.String(), p.String())
 		}
 		if !isRead {
 			out = append(out, p)
