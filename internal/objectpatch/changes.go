@@ -89,37 +89,43 @@ func withEmptyObjects(list []any) []any {
 
 // value returns the changed part of a value, and whether there is one.
 func (c *changes) value(before, after any, stood bool) (changed any, differs bool) {
+	if isSame(before, after) {
+		return after, false
+	}
 	switch a := after.(type) {
 	case map[string]any:
 		b, stillOne := before.(map[string]any)
-		if stillOne && isSameMap(a, b) {
-			return a, false
-		}
-		if part := c.object(b, a); stillOne && part != nil {
-			return part, true
-		}
-		c.any = c.any || !stillOne
-		return a, !stillOne || len(a) == 0 && len(b) > 0
+		part := c.object(b, a)
+		return c.within(a, part, part != nil, stillOne, len(a) == 0 && len(b) > 0)
 	case []any:
 		b, stillOne := before.([]any)
-		if stillOne && isSameList(a, b) {
-			return a, false
-		}
-		if part := c.list(b, a); stillOne && part != nil {
-			return part, true
-		}
-		c.any = c.any || !stillOne
-		return a, !stillOne || len(a) == 0 && len(b) > 0
+		part := c.list(b, a)
+		return c.within(a, part, part != nil, stillOne, len(a) == 0 && len(b) > 0)
 	}
 	differs = !stood || before != after
 	c.any = c.any || differs
 	return after, differs
 }
 
-// isSameMap reports whether two maps are one, not whether they are equal: results share what a mutation leaves as it is.
-func isSameMap(a, b map[string]any) bool {
-	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
+// within returns the changed part of a map or a list, and whether there is one.
+func (c *changes) within(whole, part any, hasPart, stillOne, emptied bool) (changed any, differs bool) {
+	if stillOne && hasPart {
+		return part, true
+	}
+	c.any = c.any || !stillOne
+	return whole, !stillOne || emptied
 }
 
-// isSameList reports whether two lists have the same memory.
-func isSameList(a, b []any) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+// isSame reports whether two values are one map, or one list in memory, not whether they are equal: results share what a
+// mutation leaves as it is.
+func isSame(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
+	case []any:
+		b, ok := b.([]any)
+		return ok && len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+	}
+	return false
+}

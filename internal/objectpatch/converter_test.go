@@ -194,8 +194,7 @@ func TestMergeShares(t *testing.T) {
 	for _, path := range [][]string{{"spec"}, {"metadata", "annotations"}} {
 		was, _, _ := unstructured.NestedFieldNoCopy(object.Object, path...) // it is there
 		is, _, _ := unstructured.NestedFieldNoCopy(result.Object, path...)
-		a, _ := was.(map[string]any)
-		if b, ok := is.(map[string]any); !ok || !isSameMap(a, b) {
+		if !isSame(was, is) {
 			t.Errorf("%v is a copy", path)
 		}
 	}

@@ -62,16 +62,22 @@ func kyvernoErrors() []Difference {
 			},
 		},
 		{
-			Row:  "`oldObject` of a CREATE, or `object` of a DELETE, in CEL",
-			Note: "Kyverno has an empty object",
-			Shows: func(d *Disagreement) bool {
-				// With failurePolicy Ignore, the source returns the object as it is.
-				unchanged := d.Effect == OtherObject && d.Source.Failed && sameJSON(d.Source.Object, d.Request.Object.Raw)
-				return d.Request.Operation != admissionv1.Update && (d.Effect == AllowsMore || unchanged) &&
-					d.sourceSays("no such key")
-			},
+			Row:   "`oldObject` of a CREATE, or `object` of a DELETE, in CEL",
+			Note:  "Kyverno has an empty object",
+			Shows: readsAbsentObject,
 		},
 	}
+}
+
+// readsAbsentObject reports whether a disagreement comes from an object that is empty in Kyverno and null in a result. With
+// failurePolicy Ignore, the source returns the object as it is.
+func readsAbsentObject(d *Disagreement) bool {
+	if d.Request.Operation == admissionv1.Update {
+		return false
+	}
+	unchanged := d.Effect == OtherObject && d.Source.Failed && sameJSON(d.Source.Object, d.Request.Object.Raw)
+	return (d.Effect == AllowsMore || unchanged) && d.sourceSays("no such key") ||
+		d.Effect == DeniesMore && d.Case.ignoresConditionsAboutOldObject()
 }
 
 // kyvernoIgnored are the differences of policies with the failurePolicy Ignore.
@@ -296,6 +302,19 @@ func withSortedLists(value any, except []string) any {
 		return out
 	}
 	return value
+}
+
+// ignoresConditionsAboutOldObject reports whether a policy does not apply if the evaluation of a match condition fails,
+// for which the source has no message, and whether one of its match conditions reads the old object.
+func (c *Case) ignoresConditionsAboutOldObject() bool {
+	return slices.ContainsFunc(c.Objects, func(o object) bool {
+		spec := asObject(o["spec"])
+		conditions, _ := spec["matchConditions"].(list)
+		return spec["failurePolicy"] == "Ignore" && slices.ContainsFunc(conditions, func(condition any) bool {
+			expression, _ := asObject(condition)["expression"].(string)
+			return strings.Contains(expression, "oldObject")
+		})
+	})
 }
 
 // indexedPath is the path of a JSON patch that names an element by its index.

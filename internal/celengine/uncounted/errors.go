@@ -52,8 +52,6 @@ func IsUnfinished(value ref.Val) bool {
 
 // exactText matches the errors, besides those of missing fields, whose whole texts depend on values alone: of indexes of
 // lists, and of functions of texts.
-//
-//nolint:gochecknoglobals // a constant
 var exactText = regexp.MustCompile(`^(index out of bounds: -?\d+|type conversion error from 'string' to '(int|uint|double)'|` +
 	`No Major\.Minor\.Patch elements found|` + regexp.QuoteMeta(resource.ErrFormatWrong.Error()) + `)$`)
 

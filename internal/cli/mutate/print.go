@@ -87,7 +87,7 @@ func (c *command) renderConfiguration(text *bytes.Buffer, r *result, before, aft
 	configuration, err := c.configuration(r, before, after)
 	if err != nil {
 		r.skipped = r.Errorf("", "%s: %v", r, err)
-		return nil //nolint:nilerr // the rest goes on
+		return nil
 	}
 	if c.Format == output.YAML {
 		text.WriteString("---\n")
