@@ -47,8 +47,10 @@ type WebhookPolicyException struct {
 	// +required
 	Spec WebhookPolicyExceptionSpec `json:"spec"`
 
-	// status is the last observed state of the exception. Ostiary writes it.
+	// status is the last observed state of the exception. Ostiary writes it. The default keeps tools that
+	// follow kstatus from taking a new exception without a status for a ready one.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status WebhookPolicyExceptionStatus `json:"status,omitempty"`
 }
 
@@ -78,8 +80,10 @@ type ClusterWebhookPolicyException struct {
 	// +required
 	Spec WebhookPolicyExceptionSpec `json:"spec"`
 
-	// status is the last observed state of the exception. Ostiary writes it.
+	// status is the last observed state of the exception. Ostiary writes it. The default keeps tools that
+	// follow kstatus from taking a new exception without a status for a ready one.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status WebhookPolicyExceptionStatus `json:"status,omitempty"`
 }
 
@@ -172,9 +176,10 @@ const ConditionActive = "Active"
 
 // WebhookPolicyExceptionStatus is the last observed state of an exception.
 type WebhookPolicyExceptionStatus struct {
-	// observedGeneration is the metadata.generation that this status describes.
+	// observedGeneration is the metadata.generation that this status describes; -1 before Ostiary has
+	// written one.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions has Active: every replica applies the exception, or why it has no effect.

@@ -74,11 +74,14 @@ var camelCase = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
 // statusProblems says what is wrong with one status by itself.
 func statusProblems(p *v1alpha1.WebhookPolicy) []string {
-	if len(p.Status.Conditions) == 0 {
-		return nil // not reported on yet
-	}
 	var out []string
 	wrong := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if len(p.Status.Conditions) == 0 { // not reported on yet, which kstatus takes for ready without another generation
+		if p.Status.ObservedGeneration != -1 {
+			wrong("there are no conditions, and observedGeneration is %d instead of -1", p.Status.ObservedGeneration)
+		}
+		return out
+	}
 	if o := p.Status.ObservedGeneration; o < 1 || o > p.Generation {
 		wrong("observedGeneration is %d, of generation %d", o, p.Generation)
 	}
@@ -185,6 +188,7 @@ func TestStatusRulesAreChecked(t *testing.T) {
 		"no generation":        {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.ObservedGeneration = 0 }, want: 5},
 		"odd reason":           {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.Conditions[0].Reason = "not so" }, want: 1},
 		"not accepted":         {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.Conditions[0].Status = metav1.ConditionFalse }, want: 1},
+		"no status":            {edit: func(p *v1alpha1.WebhookPolicy) { p.Status = v1alpha1.WebhookPolicyStatus{} }, want: 1},
 		"no webhooks":          {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.Webhooks = nil }, want: 1},
 	}
 	for name, tt := range tests {
