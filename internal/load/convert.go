@@ -41,6 +41,9 @@ func (d *document) toJSON() ([]byte, error) {
 	if err != nil {
 		return nil, d.locate(err)
 	}
+	if err := d.checkEnd(); err != nil {
+		return nil, err
+	}
 	if string(raw) == "null" {
 		return nil, nil
 	}

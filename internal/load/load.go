@@ -333,7 +333,7 @@ func IsManifest(path string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(path)))
 }
 
-// split splits a file at the lines "---".
+// split splits a file at the lines "---", and between values in JSON.
 func split(name string, text []byte) ([]*document, error) {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	whole := &document{file: name, text: text}
@@ -344,11 +344,12 @@ func split(name string, text []byte) ([]*document, error) {
 	start, line := 0, 0
 	first := 0 // the line of start
 	add := func(end int) error {
-		d := &document{file: name, line: first, text: text[start:end]}
-		if len(d.text) > maxDocument {
-			return &Error{Position: d.at(1, 1), Text: fmt.Sprintf("the document is larger than %d MiB: split it", maxDocument>>20)}
+		for _, d := range (&document{file: name, line: first, text: text[start:end]}).sequence() {
+			if len(d.text) > maxDocument {
+				return &Error{Position: d.at(1, 1), Text: fmt.Sprintf("the document is larger than %d MiB: split it", maxDocument>>20)}
+			}
+			out = append(out, d)
 		}
-		out = append(out, d)
 		return nil
 	}
 	for at := 0; at < len(text); {

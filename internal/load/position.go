@@ -38,9 +38,10 @@ func (e *Error) Error() string { return e.Position.String() + ": " + e.Text }
 
 // document is one document of a file.
 type document struct {
-	file string
-	line int    // lines before the document
-	text []byte // nil for an object that is in no file
+	file   string
+	line   int    // lines before the document
+	column int    // bytes before the document on its first line
+	text   []byte // nil for an object that is in no file
 
 	once   sync.Once
 	parsed yaml.Node
@@ -49,6 +50,9 @@ type document struct {
 
 // at returns the position of a line and a column of the document.
 func (d *document) at(line, column int) Position {
+	if line <= 1 {
+		column = max(column, 1) + d.column
+	}
 	return Position{File: d.file, Line: d.line + max(line, 1), Column: max(column, 1)}
 }
 
