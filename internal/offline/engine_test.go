@@ -290,6 +290,25 @@ func TestReinvocation(t *testing.T) {
 	}
 }
 
+func TestMutationsAlone(t *testing.T) {
+	mutate := whp("m", allPods, "  mutations: [{patchType: ApplyConfiguration, applyConfiguration: "+
+		"{expression: 'Object{metadata: Object.metadata{labels: {\"a\": \"b\"}}}'}}]")
+	e, w := setUp(t, mutate+whp("v", allPods, denyAll), policy.NewCompiler())
+	request, err := e.APIs.NewRequest(one(t, "{apiVersion: v1, kind: Pod, metadata: {name: a}}"), nil, RequestOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for alone, want := range map[bool]int{true: 1, false: 2} {
+		result, err := e.Evaluate(t.Context(), request, w, Options{Mutations: alone})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(result.Outcomes) != want || result.Allowed != alone || !result.Changed {
+			t.Errorf("mutations alone: %t: got %v, allowed %t", alone, result.Outcomes, result.Allowed)
+		}
+	}
+}
+
 func TestBackendAnswers(t *testing.T) {
 	e, w := setUp(t, whp("p", allPods,
 		"  backend: {type: Validating, url: 'https://hooks.example.com/', admissionReviewVersions: [v1], "+
