@@ -27,6 +27,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/internal/objects"
 	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/guard"
+	"github.com/ostiary/ostiary/internal/lookups"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/rollout"
 )
@@ -126,6 +127,9 @@ func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author
 	if err := i.readsParams(ctx, c); err != nil {
 		return []string{"existing objects were not evaluated: the params of the policy cannot be read yet: " + err.Error()}, false
 	}
+	if err := i.readsLookups(ctx, c); err != nil {
+		return []string{"existing objects were not evaluated: the lookups of the policy cannot be read yet: " + err.Error()}, false
+	}
 	s := scan{evaluator: audit.NewEvaluator(p, c, i.exempt), left: impactObjects, workloads: map[string]struct{}{}}
 	resources, more := audit.Resources(&p.Spec, served)
 	if more {
@@ -192,6 +196,16 @@ func (i *Impact) readsParams(ctx context.Context, c *policy.Compiled) error {
 		need.Ref = need.Ref.DeepCopy()
 		need.Ref.ParameterNotFoundAction = new(admissionregistrationv1.AllowAction)
 		if _, err := policy.ReadParams(ctx, i.host.Params, need, metav1.NamespaceDefault); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readsLookups returns an error if the lookups of a policy cannot be read, for the same reason.
+func (i *Impact) readsLookups(ctx context.Context, c *policy.Compiled) error {
+	for _, need := range c.LookupNeeds() {
+		if _, err := i.host.Lookups.Lookup(ctx, need, lookups.Query{}); err != nil {
 			return err
 		}
 	}

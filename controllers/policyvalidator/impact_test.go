@@ -26,6 +26,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/egress"
+	"github.com/ostiary/ostiary/internal/lookups"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -89,7 +90,7 @@ func newImpact(t *testing.T, s *store) *Impact {
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	impact, err := NewImpact(&rest.Config{Host: server.URL, QPS: -1}, "ostiary-system", nil,
-		policy.Environment{Now: time.Now, Params: unreadParams{}, Authorizer: listers{}})
+		policy.Environment{Now: time.Now, Params: unreadParams{}, Lookups: unreadLookups{}, Authorizer: listers{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +118,13 @@ type unreadParams struct{}
 func (unreadParams) Params(context.Context, *admissionregistrationv1.ParamKind, *admissionregistrationv1.ParamRef,
 	string) ([]runtime.Object, error) {
 	return nil, fmt.Errorf("v1 ConfigMaps are not watched yet")
+}
+
+// unreadLookups are not read yet.
+type unreadLookups struct{}
+
+func (unreadLookups) Lookup(context.Context, *lookups.Program, lookups.Query) (lookups.Result, error) {
+	return lookups.Result{}, fmt.Errorf("v1 Pods are not watched yet")
 }
 
 func servedPods() lists {
@@ -333,6 +341,19 @@ func TestImpact(t *testing.T) {
 			wantLists: true,
 		},
 		"a rollout in a step that audits": {store: &store{pods: 8}, after: updating(rollingOut(false))},
+		"lookups": {
+			store: &store{pods: 8},
+			after: updating(acting(admissionregistrationv1.Deny), func(p *v1alpha1.WebhookPolicy) {
+				p.Spec.Lookups = []v1alpha1.Lookup{{
+					Name: "others", Resource: v1alpha1.LookupResource{Version: "v1", Resource: "pods"},
+					StoredKeys: "[stored.metadata.name]", RequestKeys: "[object.metadata.name]",
+				}}
+				p.Spec.Validations[0].Expression = "lookups.others.size() == 0"
+			}),
+			want: []string{
+				"existing objects were not evaluated: the lookups of the policy cannot be read yet: v1 Pods are not watched yet",
+			},
+		},
 		"params": {store: &store{pods: 8},
 			want: []string{
 				"existing objects were not evaluated: the params of the policy cannot be read yet: v1 ConfigMaps are not watched yet",
