@@ -25,8 +25,6 @@ import (
 const (
 	// retryInterval is the interval between attempts to find and list a resource.
 	retryInterval = 2 * time.Second
-	// pageSize is the number of objects that are listed at once: API servers end a request after a minute.
-	pageSize = 200
 	// maxEntryTime limits the evaluations for one object, whose cost is limited too.
 	maxEntryTime = 2 * time.Second
 	// Objects of a list are put into the indexes together, up to maxPending of them or maxPendingBytes.
@@ -86,7 +84,7 @@ func newFeed(s *Store, resource schema.GroupVersionResource) *feed {
 		From: objects.Collection{
 			Client: s.options.REST, Resource: resource, MetadataOnly: s.options.Sensitive.Contains(resource.GroupResource(), ""),
 		},
-		Target: f, Log: logr.Discard(), PageSize: pageSize, Again: f.again, Dates: true,
+		Target: f, Log: logr.Discard(), Again: f.again, Dates: true,
 	}
 	return f
 }

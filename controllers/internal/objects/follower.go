@@ -21,8 +21,10 @@ import (
 )
 
 const (
-	pageSize      = 500
-	pageTimeout   = 20 * time.Second
+	pageSize    = 500
+	pageTimeout = 20 * time.Second
+	// maxHalvings bounds how often the size of pages is halved.
+	maxHalvings   = 6
 	retryInterval = time.Second
 	// watchSeconds is how long API servers keep a watch open, and watchTimeout how long this
 	// replica does. A watch that hangs unnoticed is so replaced within half a minute.
@@ -55,8 +57,6 @@ type Follower struct {
 	Selector string // of fields
 	Target   Target
 	Log      logr.Logger
-	// PageSize is the number of objects that are listed at once; 0 means 500.
-	PageSize int64
 	// Again ends the current watch, so that Target.IsIncomplete is called; it may be nil.
 	Again <-chan struct{}
 	// Report is called with the error of each list and watch, and with nil after a list and when a watch
@@ -65,7 +65,9 @@ type Follower struct {
 	// Dates makes AsOf known, with one request before each watch.
 	Dates bool
 
-	version      string // up to which the target has every change; empty before a list
+	pageTimeout  time.Duration // 0 means 20 s
+	halvings     int           // of the size of pages, because some were not complete in time
+	version      string        // up to which the target has every change; empty before a list
 	asOf         atomic.Pointer[time.Time]
 	asked        time.Time // when the API server had askedVersion as the latest one
 	askedVersion string    // empty if the target has reached it
@@ -143,9 +145,12 @@ func (f *Follower) reach() {
 func (f *Follower) list(ctx context.Context) error {
 	f.Target.BeginList()
 	began := time.Now()
-	o := metav1.ListOptions{Limit: cmp.Or(f.PageSize, pageSize), FieldSelector: f.Selector}
+	o := metav1.ListOptions{Limit: pageSize >> f.halvings, FieldSelector: f.Selector}
 	for {
 		page, err := f.page(ctx, o)
+		if errors.Is(err, context.DeadlineExceeded) { // the target can take long for objects that users make
+			f.halvings = min(f.halvings+1, maxHalvings)
+		}
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", f.From.Resource.Resource, err)
 		}
@@ -160,7 +165,7 @@ func (f *Follower) list(ctx context.Context) error {
 }
 
 func (f *Follower) page(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) {
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(f.pageTimeout, pageTimeout))
 	defer cancel()
 	return f.From.List(ctx, o, func() error { return nil }, func(raw []byte) error { return f.Target.Put(raw, true) })
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -179,6 +180,31 @@ func TestFollower(t *testing.T) {
 
 // The data is as old as the last question for the latest version whose answer the target has reached, whatever a watch
 // delivers later.
+// TestSlowPages: pages become smaller until one is complete in time.
+func TestSlowPages(t *testing.T) {
+	var limits []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limit := r.URL.Query().Get("limit")
+		if limits = append(limits, limit); len(limit) == 3 {
+			<-r.Context().Done()
+			return
+		}
+		_, _ = fmt.Fprint(w, list("5", ""))
+	}))
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := Collection{Client: client.CoreV1().RESTClient(), Resource: schema.GroupVersionResource{Version: "v1", Resource: "things"}}
+	f := &Follower{From: from, Target: &journal{}, Log: logr.Discard(), pageTimeout: time.Second}
+	for len(limits) < 20 && f.step(t.Context()) != nil {
+	}
+	if diff := cmp.Diff([]string{"500", "250", "125", "62"}, limits[:min(len(limits), 4)]); diff != "" || f.version != "5" {
+		t.Errorf("limits (-want +got), version %q:\n%s", f.version, diff)
+	}
+}
+
 func TestAsOf(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answers   []string
