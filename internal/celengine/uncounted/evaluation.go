@@ -145,7 +145,7 @@ func (e *Evaluation) value(slot int) ref.Val {
 // variable returns the value of a variable, which can be an error.
 func (e *Evaluation) variable(slot int) ref.Val {
 	if e.values[slot] == nil {
-		e.values[slot] = e.limited(e.value(slot))
+		e.values[slot] = e.limited(e.value(slot), e.batch.shared[slot].fixed)
 	}
 	return e.values[slot]
 }
