@@ -5,20 +5,16 @@ import (
 	"time"
 	"unique"
 
-	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
-	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	celcommon "k8s.io/apiserver/pkg/cel/common"
 
-	"github.com/ostiary/ostiary/internal/celengine"
 	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 )
 
@@ -57,7 +53,7 @@ func divideByRules(policies []*Compiled) []*batch {
 			out = append(out, b)
 		}
 		b.policies = append(b.policies, p)
-		b.reads = b.reads.with(p.reads)
+		b.reads = b.reads.with(*p.reads)
 	}
 	return out
 }
@@ -94,18 +90,29 @@ type evaluation struct {
 // evaluations lists the policies, by name, with the outcome of those that the batch can
 // evaluate before their bindings are known.
 func (b *batch) evaluations(ctx context.Context, on *subject, host Environment) []evaluation {
-	out := make([]evaluation, len(b.policies))
-	for i, p := range b.policies {
-		out[i].policy, out[i].on = p, on
+	return b.appendEvaluations(ctx, make([]evaluation, 0, len(b.policies)), on, host)
+}
+
+// appendEvaluations appends what evaluations lists.
+func (b *batch) appendEvaluations(ctx context.Context, all []evaluation, on *subject, host Environment) []evaluation {
+	before := len(all)
+	for _, p := range b.policies {
+		all = append(all, evaluation{policy: p, on: on})
 	}
-	if b.quick == nil || on.unreadable != nil {
-		return out
+	if b.quick != nil && on.unreadable == nil {
+		b.evaluate(ctx, all[before:], on, host)
 	}
+	return all
+}
+
+// evaluate adds the outcomes of the policies that the batch can evaluate before their bindings are known.
+func (b *batch) evaluate(ctx context.Context, out []evaluation, on *subject, host Environment) {
 	quick := on.valuesOf(b.quick)
 	class, ok := quick.Read(nil, nil)
 	if !ok {
-		return out
+		return
 	}
+	var violated []policyResults
 	// Match conditions read the resource that the client named in request.resource.
 	converted := metav1.GroupVersionResource(on.versioned.GetResource()) != on.raw.Resource
 	start := host.Now()
@@ -122,7 +129,9 @@ func (b *batch) evaluations(ctx context.Context, on *subject, host Environment) 
 		}
 		out[i].outcome = quick.Policy(b.first + i)
 		if out[i].outcome == uncounted.Violated && !p.mayRatchet(on) {
-			on.decide(ctx, p)
+			if r, ok := p.results(ctx, on, nil, nil); ok {
+				violated = append(violated, r)
+			}
 		}
 		end := host.Now()
 		out[i].elapsed, start = end.Sub(start), end
@@ -132,7 +141,7 @@ func (b *batch) evaluations(ctx context.Context, on *subject, host Environment) 
 			paused = start
 		}
 	}
-	return out
+	on.decide(ctx, violated)
 }
 
 // valuesOf returns the values of shared expressions, without any yet for the first batch.
@@ -149,6 +158,14 @@ func (on *subject) valuesOf(shared *uncounted.Batch) *uncounted.Evaluation {
 	return on.values
 }
 
+// releaseValues lets another request use the memory of the values.
+func (on *subject) releaseValues() {
+	if on.values != nil {
+		on.values.Release()
+	}
+	on.shared, on.values = nil, nil
+}
+
 // RequestValue implements uncounted.Request.
 func (on *subject) RequestValue() ref.Val {
 	return celcommon.SchemalessTypedToVal(on.admissionRequest())
@@ -156,20 +173,11 @@ func (on *subject) RequestValue() ref.Val {
 
 // admissionRequest returns the request that validations read.
 func (on *subject) admissionRequest() *admissionv1.AdmissionRequest {
-	v := on.versioned
-	return celplugin.CreateAdmissionRequest(v.Attributes, on.raw.Resource, metav1.GroupVersionKind(v.VersionedKind))
-}
-
-// decide keeps the decisions about a violated policy, unless an expression has no result.
-func (on *subject) decide(ctx context.Context, c *Compiled) {
-	result, ok := c.decide(ctx, on, nil, nil)
-	if !ok {
-		return
+	if on.read == nil {
+		v := on.versioned
+		on.read = celplugin.CreateAdmissionRequest(v.Attributes, on.raw.Resource, metav1.GroupVersionKind(v.VersionedKind))
 	}
-	if on.decided == nil {
-		on.decided = map[*Compiled]validating.ValidateResult{}
-	}
-	on.decided[c] = result
+	return on.read
 }
 
 // laterPolicy is a policy that needs more than the objects and the request.
@@ -209,7 +217,11 @@ func (c *Compiled) evaluateLater(
 	case outcome == uncounted.Satisfied && !c.alone.asks && len(c.alone.annotations) == 0:
 		return validating.ValidateResult{Decisions: admitted(len(c.texts.Validations))}, true
 	}
-	return c.decide(ctx, on, param, namespace)
+	r, ok := c.results(ctx, on, param, namespace)
+	if !ok {
+		return validating.ValidateResult{}, false
+	}
+	return r.decide(ctx, on), true
 }
 
 // admitted returns the decisions about validations that are true.
@@ -241,45 +253,4 @@ func (c *Compiled) readInBatch(on *subject, object runtime.Object, namespace *co
 	}
 	class, ok := on.values.Read(params, value)
 	return ok && c.quick.Fits(class)
-}
-
-// decide has the validator of Kubernetes make the decisions about a policy that matches, from values of the batch. It
-// returns false if an expression has no result.
-func (c *Compiled) decide(
-	ctx context.Context,
-	on *subject,
-	param runtime.Object,
-	namespace *corev1.Namespace,
-) (validating.ValidateResult, bool) {
-	a := newAloneEvaluation(c, on, param, namespace)
-	quick := on.values
-	validations := make(celengine.Results, len(c.texts.Validations))
-	messages := make(celengine.Results, len(c.texts.Validations))
-	for i := range validations {
-		var ok bool
-		if validations[i], ok = a.result(ctx, c.alone.validations[i], quick.Validation(i)); !ok {
-			return validating.ValidateResult{}, false
-		}
-		if validations[i].Error != nil || validations[i].EvalResult == types.True {
-			continue
-		}
-		message := quick.Message(i)
-		if message == nil {
-			continue
-		}
-		if messages[i], ok = a.result(ctx, c.alone.messages[i], message); !ok {
-			return validating.ValidateResult{}, false
-		}
-	}
-	annotations := make(celengine.Results, len(c.alone.annotations))
-	for i := range annotations {
-		var ok bool
-		if annotations[i], ok = a.result(ctx, c.alone.annotations[i], quick.Annotation(i)); !ok {
-			return validating.ValidateResult{}, false
-		}
-	}
-	validator := validating.NewValidator(validations, nil, annotations, messages, &c.failurePolicy, nil)
-	resource := schema.GroupVersionResource(on.raw.Resource)
-	budget := int64(celconfig.RuntimeCELCostBudget)
-	return validator.Validate(ctx, resource, on.versioned, nil, nil, budget, nil), true
 }

@@ -50,6 +50,9 @@ func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 		host.Evaluated(len(evaluations)-alone, alone)
 	}
 	a.countExcepted(host)
+	for _, m := range all {
+		m.on.releaseValues()
+	}
 	return a.validated(r), nil
 }
 
@@ -121,17 +124,19 @@ func (g *Group) match(r *request, host Environment) ([]matchedTarget, inputs) {
 
 // evaluationsOf returns the evaluations of all policies of targets, by name.
 func evaluationsOf(ctx context.Context, matched []matchedTarget, host Environment) []evaluation {
-	if len(matched) == 1 {
-		return matched[0].evaluations(ctx, matched[0].on, host)
-	}
 	count := 0
 	for _, m := range matched {
 		count += len(m.policies)
 	}
 	all := make([]evaluation, 0, count)
-	for _, m := range matched {
-		host.pause(ctx)
-		all = append(all, m.evaluations(ctx, m.on, host)...)
+	for i, m := range matched {
+		if i > 0 {
+			host.pause(ctx)
+		}
+		all = m.appendEvaluations(ctx, all, m.on, host)
+	}
+	if len(matched) == 1 { // sorted by name
+		return all
 	}
 	slices.SortStableFunc(all, func(a, b evaluation) int { return byName(a.policy, b.policy) })
 	return all

@@ -48,6 +48,8 @@ type subject struct {
 	shared *uncounted.Batch
 	values *uncounted.Evaluation
 
+	read *admissionv1.AdmissionRequest // by validations; nil before the first one reads it
+
 	mutating bool        // the object is the current one of the mutating phase
 	compared *comparison // with exceptions; nil before the first one
 

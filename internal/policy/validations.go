@@ -255,7 +255,7 @@ func (on *subject) asStored() *subject {
 		stored.selected = withObjects(on.selected, on.selected.GetOperation(), object, oldObject)
 		stored.workload = on.before
 	}
-	stored.shared, stored.values = nil, nil
+	stored.shared, stored.values, stored.read = nil, nil, nil
 	stored.decoded, stored.decided, stored.later = nil, nil, nil
 	return &stored
 }

@@ -9,17 +9,19 @@ package uncounted
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
 )
 
-// Batch has the expressions of several policies. It is immutable.
+// Batch has the expressions of several policies. It is safe for concurrent use.
 type Batch struct {
 	plans    []plan        // of each policy; without slots for one that the batch cannot evaluate
 	shared   []*Expression // by slot
 	patterns patterns      // of the policies that compute one
 	ofParams []int         // slots of expressions that read params, also by variables
+	released sync.Pool     // of *[]ref.Val without values, as long as shared
 }
 
 // plan has the slots of a policy's expressions among the shared ones of the batch.
@@ -145,7 +147,12 @@ type Request interface {
 
 // Evaluate returns the evaluation of a request, without a result yet. Its policies read nothing else until Read says so.
 func (b *Batch) Evaluate(inputs Inputs) *Evaluation {
-	e := &Evaluation{inputs: inputs, batch: b, class: noClass, values: make([]ref.Val, len(b.shared))}
+	slots, ok := b.released.Get().(*[]ref.Val)
+	if !ok {
+		made := make([]ref.Val, len(b.shared))
+		slots = &made
+	}
+	e := &Evaluation{inputs: inputs, batch: b, class: noClass, values: *slots, slots: slots}
 	e.variables.evaluation = e
 	e.frame = interpreter.AsFrame(e)
 	_, _ = e.Read(nil, nil)

@@ -31,9 +31,18 @@ type Evaluation struct {
 	class        Class      // of everything that the current policy can read
 	limit        extent     // of variables
 	variables    variableValues
-	plan         *plan     // of the current policy
-	values       []ref.Val // by slot, nil before the evaluation
+	plan         *plan      // of the current policy
+	values       []ref.Val  // by slot, nil before the evaluation
+	slots        *[]ref.Val // of the batch, with values
 	frame        *interpreter.ExecutionFrame
+}
+
+// Release gives the memory of the values to another evaluation of the batch. Nothing may use this one afterwards. One
+// that is not released is garbage.
+func (e *Evaluation) Release() {
+	clear(e.values)
+	e.batch.released.Put(e.slots)
+	e.values, e.slots = nil, nil
 }
 
 // Read determines what the next policies can read besides the request: an object as params, nil for none, and the
@@ -145,7 +154,7 @@ func (e *Evaluation) value(slot int) ref.Val {
 // variable returns the value of a variable, which can be an error.
 func (e *Evaluation) variable(slot int) ref.Val {
 	if e.values[slot] == nil {
-		e.values[slot] = e.limited(e.value(slot))
+		e.values[slot] = e.limited(e.value(slot), e.batch.shared[slot].fixed)
 	}
 	return e.values[slot]
 }

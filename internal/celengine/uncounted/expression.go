@@ -29,6 +29,7 @@ type Expression struct {
 
 	bounds [classes]float64 // upper bounds of the cost, by class
 	small  bool             // the value has the extent of any class that the values have that it reads
+	fixed  *extent          // of the value if it is a constant, which is then measured once, else nil
 	reads  []string         // variables, sorted
 	inputs Input
 
@@ -151,7 +152,18 @@ func (c *Compiler) compileNew(parsed *cel.Ast) (u *Expression, err error) {
 			interpreter.MatchesRegexOptimization, library.FindRegexOptimization, library.FindAllRegexOptimization,
 		),
 	)
+	u.fixed = fixedExtent(u.Program)
 	return u, err
+}
+
+// fixedExtent returns the extent of the value of a program that is a constant, such as a table of literals, else nil.
+func fixedExtent(program interpreter.InterpretableV2) *extent {
+	constant, ok := program.(interpreter.InterpretableConst)
+	if !ok {
+		return nil
+	}
+	size := measure(constant.Value())
+	return &size
 }
 
 func boundsOf(root ast.Expr) *Expression {

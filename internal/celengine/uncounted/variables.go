@@ -43,12 +43,16 @@ func (v *variableValues) Find(key ref.Val) (ref.Val, bool) {
 }
 
 // limited returns an error for a value that is larger than the bounds of costs permit. Nothing may ignore it, because
-// what reads the value can cost more than its bound.
-func (e *Evaluation) limited(value ref.Val) ref.Val {
-	switch {
-	case types.IsUnknownOrError(value):
+// what reads the value can cost more than its bound. The extent of a constant is known, that of others is nil.
+func (e *Evaluation) limited(value ref.Val, known *extent) ref.Val {
+	if types.IsUnknownOrError(value) {
 		return value
-	case !measure(value).fits(e.limit):
+	}
+	if known == nil {
+		size := measure(value)
+		known = &size
+	}
+	if !known.fits(e.limit) {
 		return types.WrapErr(&unfinishedError{errTooLarge})
 	}
 	if list, ok := value.(traits.Lister); ok {
