@@ -47,8 +47,10 @@ type WebhookPolicyException struct {
 	// +required
 	Spec WebhookPolicyExceptionSpec `json:"spec"`
 
-	// status is the last observed state of the exception. Ostiary writes it.
+	// status is the last observed state of the exception. Ostiary writes it. Until then, its observedGeneration is -1, so that tools that use
+	// kstatus wait: for them, an object without a status is ready.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status WebhookPolicyExceptionStatus `json:"status,omitempty"`
 }
 
@@ -78,8 +80,10 @@ type ClusterWebhookPolicyException struct {
 	// +required
 	Spec WebhookPolicyExceptionSpec `json:"spec"`
 
-	// status is the last observed state of the exception. Ostiary writes it.
+	// status is the last observed state of the exception. Ostiary writes it. Until then, its observedGeneration is -1, so that tools that use
+	// kstatus wait: for them, an object without a status is ready.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status WebhookPolicyExceptionStatus `json:"status,omitempty"`
 }
 
@@ -172,9 +176,9 @@ const ConditionActive = "Active"
 
 // WebhookPolicyExceptionStatus is the last observed state of an exception.
 type WebhookPolicyExceptionStatus struct {
-	// observedGeneration is the metadata.generation that this status describes.
+	// observedGeneration is the metadata.generation that this status describes, and -1 until Ostiary has written it.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions has Active: every replica applies the exception, or why it has no effect.

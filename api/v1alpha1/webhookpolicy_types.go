@@ -32,8 +32,10 @@ type WebhookPolicy struct {
 	// +required
 	Spec WebhookPolicySpec `json:"spec"`
 
-	// status is the last observed state of the policy. Ostiary writes it.
+	// status is the last observed state of the policy. Ostiary writes it. Until then, its observedGeneration is -1, so that tools that use
+	// kstatus wait: for them, an object without a status is ready.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status WebhookPolicyStatus `json:"status,omitempty"`
 
 	// UnknownFields are the paths of the fields of the stored spec that this version of the API
@@ -257,9 +259,9 @@ type Binding struct {
 
 // WebhookPolicyStatus is the last observed state of a policy.
 type WebhookPolicyStatus struct {
-	// observedGeneration is the metadata.generation that this status describes.
+	// observedGeneration is the metadata.generation that this status describes, and -1 until Ostiary has written it.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions are Accepted (the policy compiles and may be registered),

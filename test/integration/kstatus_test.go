@@ -74,8 +74,11 @@ var camelCase = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
 // statusProblems says what is wrong with one status by itself.
 func statusProblems(p *v1alpha1.WebhookPolicy) []string {
-	if len(p.Status.Conditions) == 0 {
-		return nil // not reported on yet
+	if len(p.Status.Conditions) == 0 { // not reported on yet
+		if p.Status.ObservedGeneration == -1 {
+			return nil
+		}
+		return []string{fmt.Sprintf("without conditions, observedGeneration is %d instead of -1: tools take it for ready", p.Status.ObservedGeneration)}
 	}
 	var out []string
 	wrong := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -183,6 +186,8 @@ func TestStatusRulesAreChecked(t *testing.T) {
 		}, want: 2},
 		"not ready, no reason": {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.Conditions[2].Status = metav1.ConditionFalse }, want: 1},
 		"no generation":        {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.ObservedGeneration = 0 }, want: 5},
+		"not written":          {edit: func(p *v1alpha1.WebhookPolicy) { p.Status = v1alpha1.WebhookPolicyStatus{ObservedGeneration: -1} }},
+		"no default":           {edit: func(p *v1alpha1.WebhookPolicy) { p.Status = v1alpha1.WebhookPolicyStatus{} }, want: 1},
 		"odd reason":           {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.Conditions[0].Reason = "not so" }, want: 1},
 		"not accepted":         {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.Conditions[0].Status = metav1.ConditionFalse }, want: 1},
 		"no webhooks":          {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.Webhooks = nil }, want: 1},
