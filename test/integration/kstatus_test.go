@@ -78,7 +78,7 @@ func statusProblems(p *v1alpha1.WebhookPolicy) []string {
 		if p.Status.ObservedGeneration == -1 {
 			return nil
 		}
-		return []string{fmt.Sprintf("without conditions, observedGeneration is %d instead of -1: tools take it for ready", p.Status.ObservedGeneration)}
+		return []string{fmt.Sprintf("a status without conditions has observedGeneration %d instead of -1", p.Status.ObservedGeneration)}
 	}
 	var out []string
 	wrong := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
