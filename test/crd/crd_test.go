@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -39,6 +40,7 @@ func TestCRD(t *testing.T) {
 	t.Run("refuses", func(t *testing.T) { testRefused(t, policies) })
 	t.Run("accepts what only internal/validation refuses", func(t *testing.T) { testOnlyValidated(t, policies) })
 	t.Run("bounds what status holds", func(t *testing.T) { testStatus(t, policies) })
+	t.Run("says that a status is not written yet", func(t *testing.T) { testInitialStatus(t, cp) })
 	t.Run("adds nothing to what was written", func(t *testing.T) { testNoDefaults(t, policies) })
 	t.Run("refuses empty podTemplates instead of kinds in a server-side apply", func(t *testing.T) { testEmptyPodTemplates(t, policies) })
 	t.Run("is explained", func(t *testing.T) { testExplain(t, cp) })
@@ -67,6 +69,30 @@ func testNoDefaults(t *testing.T, policies dynamic.ResourceInterface) {
 	}
 	if diff := cmp.Diff(want.Object["spec"], got.Object["spec"]); diff != "" {
 		t.Errorf("the API server changed the spec (-written +stored):\n%s", diff)
+	}
+}
+
+// testInitialStatus reads new objects while no manager runs. Tools that use kstatus wait while observedGeneration and
+// metadata.generation differ, and take an object without a status for ready.
+func testInitialStatus(t *testing.T, cp *controlplane.ControlPlane) {
+	policy := policyWith(t, "")
+	policy.SetName("initial-status")
+	for name, tc := range map[string]struct {
+		resource dynamic.ResourceInterface
+		object   *unstructured.Unstructured
+	}{
+		"a policy":                    {policiesAs(cp, ""), policy},
+		"an exception of a namespace": {exceptionsAs(cp, "", "default"), exceptionWith(t, "default", "")},
+		"an exception of the cluster": {exceptionsAs(cp, "", ""), exceptionWith(t, "", "")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			create(t, tc.resource, tc.object)
+			got, err := tc.resource.Get(t.Context(), tc.object.GetName(), metav1.GetOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(got.GetGeneration()).To(Equal(int64(1)))
+			g.Expect(got.Object["status"]).To(Equal(map[string]any{"observedGeneration": int64(-1)}))
+		})
 	}
 }
 

@@ -16,8 +16,13 @@ import (
 func TestHealthOfArgoCD(t *testing.T) {
 	check := healthCheck(t)
 	for name, tc := range map[string]struct{ policy, wantStatus, wantMessage string }{
-		"no status yet": {
+		"a status without its default": {
 			policy:      `{metadata: {generation: 1}}`,
+			wantStatus:  "Progressing",
+			wantMessage: "waiting for Ostiary",
+		},
+		"no status yet": {
+			policy:      `{metadata: {generation: 1}, status: {observedGeneration: -1}}`,
 			wantStatus:  "Progressing",
 			wantMessage: "waiting for Ostiary",
 		},
