@@ -95,12 +95,21 @@ func (m *machine) run() {
 	case m.state.Since == nil || m.state.Since.Sub(m.Now) > maxAhead:
 		m.begin(i)
 		m.record(false, ReasonAdvanced, "the step begins again, because its recorded beginning is later than the clock of the leader")
+	case m.beganBeforePolicy():
+		m.begin(i)
+		m.record(false, ReasonAdvanced, "the step begins again, because its recorded beginning is earlier than the creation of the policy")
 	case m.state.PolicyHash != m.hash(i):
 		m.begin(i)
 		m.record(false, ReasonAdvanced, "the step begins again, because a change of the policy can alter decisions")
 	default:
 		m.stay(&m.rollout.Steps[i], i)
 	}
+}
+
+// beganBeforePolicy reports whether the recorded beginning of the step is that of another policy, as after a restore.
+func (m *machine) beganBeforePolicy() bool {
+	created := m.Policy.CreationTimestamp.Time
+	return !created.IsZero() && m.Now.After(created) && created.Sub(m.state.Since.Time) > maxAhead
 }
 
 // start begins a rollout without a recorded state.
@@ -168,14 +177,15 @@ func (m *machine) obeyed() bool {
 	case c.Action == Complete:
 		m.complete()
 		m.record(false, ReasonCompleted, "the final action begins, because of kubectl ostiary rollout complete")
-	case i < 0:
-		return false
+	case i < 0, m.state.Since == nil:
+		return false // the step begins first
 	case c.Action == Skip:
 		m.state.Paused = false
 		m.advance(i, "because of kubectl ostiary rollout skip")
 	default:
 		m.state.Paused = c.Action == Pause
 		m.state.Token, m.state.HeldBy, m.state.Examples = afterCommand(m.state.Token), "", nil
+		m.state.Next = &metav1.Time{Time: m.state.Since.Add(minDuration(&m.rollout.Steps[i]))}
 		m.record(false, ReasonAdvanced, "kubectl ostiary rollout %s at the step %q", c.Action, m.state.Step)
 		m.requeue = time.Second
 	}

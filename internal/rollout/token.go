@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -22,16 +23,25 @@ func newToken(uid types.UID, binding, step, last string, since time.Time) string
 	return hashOf([]any{uid, binding, step, last, since.Unix()})
 }
 
-// afterCommand returns another token for the same beginning of a step: "<key>-<number of commands>".
+// afterCommand returns another token for the same beginning of a step: "<key>-<number of commands>". One that another client
+// has written without that form is replaced, because the API server rejects a longer one.
 func afterCommand(token string) string {
 	key, number, _ := strings.Cut(token, "-")
 	n, _ := strconv.Atoi(number)
+	if key != EvidenceKey(token) || n < 0 || n >= math.MaxInt32 {
+		return hashOf([]any{token})
+	}
 	return fmt.Sprintf("%s-%d", key, n+1)
 }
 
-// EvidenceKey is what the tokens of one beginning of a step have in common.
+// EvidenceKey is what the tokens of one beginning of a step have in common. It is one word, also for a token that another
+// client has written, because Leases have a line for each key.
 func EvidenceKey(token string) string {
 	key, _, _ := strings.Cut(token, "-")
+	isOther := func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'z') }
+	if len(key) > 2*keyBytes || strings.ContainsFunc(key, isOther) {
+		return hashOf([]any{key})
+	}
 	return key
 }
 
