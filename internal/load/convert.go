@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -32,6 +33,9 @@ func (d *document) toJSON() ([]byte, error) {
 	if text[0] == '{' && json.Valid(text) {
 		return text, d.checkJSON()
 	}
+	if err := d.checkRest(); err != nil {
+		return nil, err
+	}
 	if bytes.ContainsAny(text, "&*") {
 		if err := d.checkAliases(); err != nil {
 			return nil, err
@@ -40,9 +44,6 @@ func (d *document) toJSON() ([]byte, error) {
 	raw, err := sigsyaml.YAMLToJSONStrict(d.text)
 	if err != nil {
 		return nil, d.locate(err)
-	}
-	if err := d.checkEnd(); err != nil {
-		return nil, err
 	}
 	if string(raw) == "null" {
 		return nil, nil
@@ -153,6 +154,9 @@ func (d *document) locate(err error) error {
 	if at := bytes.Index(d.text, []byte("{{")); at >= 0 {
 		return &Error{Position: d.atOffset(at), Text: "a template and no YAML: name the folder of its chart, which helm renders"}
 	}
+	if at := truncated(d.text); at > 0 {
+		return &Error{Position: d.atOffset(at), Text: "invalid JSON: the text ends within an object: restore what is missing"}
+	}
 	found := lineOf.FindStringSubmatch(err.Error())
 	if found == nil {
 		return &Error{Position: d.atOffset(indexOfText(d.text)), Text: "invalid YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
@@ -161,7 +165,23 @@ func (d *document) locate(err error) error {
 	if strings.HasPrefix(found[2], "did not find expected") {
 		line++ // the library counts from 0 in the errors of its parser
 	}
+	if strings.HasSuffix(found[2], "<document start>") {
+		found[2] = `text follows the end of the document: begin another one with "---"`
+	}
 	return d.invalidLine(line, found[2])
+}
+
+// truncated returns where JSON ends before its object does; 0 if it does not.
+func truncated(text []byte) int {
+	first := indexOfContent(text, 0)
+	if !bytes.HasPrefix(text[first:], []byte("{")) {
+		return 0
+	}
+	_, err := jsontext.NewDecoder(bytes.NewReader(text[first:]), jsontext.AllowDuplicateNames(true)).ReadValue()
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return len(bytes.TrimRight(text, " \t\r\n"))
+	}
+	return 0
 }
 
 // invalidLine returns the error for a line. The library reports the line of a tab, or the

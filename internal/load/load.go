@@ -4,7 +4,6 @@
 package load
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,7 +16,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
 )
 
 const (
@@ -331,49 +329,6 @@ func (l *loader) render(ctx context.Context, r renderer, path string) error {
 // IsManifest reports whether the name of a file is that of YAML or JSON.
 func IsManifest(path string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(path)))
-}
-
-// split splits a file at the lines "---", and between values in JSON.
-func split(name string, text []byte) ([]*document, error) {
-	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	whole := &document{file: name, text: text}
-	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
-		return nil, whole.binary()
-	}
-	var out []*document
-	start, line := 0, 0
-	first := 0 // the line of start
-	add := func(end int) error {
-		for _, d := range (&document{file: name, line: first, text: text[start:end]}).sequence() {
-			if len(d.text) > maxDocument {
-				return &Error{Position: d.at(1, 1), Text: fmt.Sprintf("the document is larger than %d MiB: split it", maxDocument>>20)}
-			}
-			out = append(out, d)
-		}
-		return nil
-	}
-	for at := 0; at < len(text); {
-		end := at + bytes.IndexByte(text[at:], '\n') + 1
-		if end == at {
-			end = len(text)
-		}
-		if isSeparator(text[at:end]) {
-			if err := add(at); err != nil {
-				return nil, err
-			}
-			// What follows on the line of the separator, such as a comment, belongs to
-			// the document.
-			start, first = at+len("---"), line
-		}
-		at = end
-		line++
-	}
-	return out, errors.Join(add(len(text)))
-}
-
-func isSeparator(line []byte) bool {
-	rest, ok := bytes.CutPrefix(line, []byte("---"))
-	return ok && (len(rest) == 0 || bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0])))
 }
 
 // convert converts documents concurrently, then those without a type in their order. The

@@ -40,11 +40,6 @@ func namesOf(objects []Object) (out []string) {
 	return out
 }
 
-// node returns a Node in JSON, without a space between names and values of its metadata.
-func node(name string) string {
-	return fmt.Sprintf(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name":%q}}`, name)
-}
-
 func TestObjects(t *testing.T) {
 	tests := map[string]struct {
 		files map[string]string
@@ -68,16 +63,6 @@ func TestObjects(t *testing.T) {
 			paths: []string{"a.json"},
 			want:  []string{"Pod "},
 		},
-		"JSON, one object on each line": {
-			stdin: node("a") + "\n" + node("b") + "\n\n" + node("c") + "\n", paths: []string{"-"}, want: []string{"Node a", "Node b", "Node c"},
-		},
-		"JSON, objects on one line": {stdin: node("a") + node("b") + " " + node("c"), paths: []string{"-"}, want: []string{"Node a", "Node b", "Node c"}},
-		"JSON between documents of YAML": {
-			files: map[string]string{"a.yaml": pod + "---\n" + node("a") + "\n" + node("b") + "\n--- # next\n" + pod},
-			paths: []string{"a.yaml"},
-			want:  []string{"Pod shop/web", "Node a", "Node b", "Pod shop/web"},
-		},
-		"the end of a document, without another one": {stdin: pod + "...\n# nothing\n", paths: []string{"-"}, want: []string{"Pod shop/web"}},
 		"a list": {
 			files: map[string]string{
 				"a.yaml": "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n" +
@@ -246,27 +231,6 @@ func TestInvalidInput(t *testing.T) {
 		"a duplicate in JSON": {
 			text: "{\"apiVersion\": \"v1\",\n \"kind\": \"Pod\", \"kind\": \"Pod\"}",
 			want: `a.yaml:2:17: the key "kind" is there twice: remove one of them`,
-		},
-		"a duplicate in a later object of JSON": {
-			text: node("a") + "\n" + node("b") + ` {"apiVersion": "v1", "kind": "Node", "kind": "Pod"}`,
-			want: `a.yaml:2:101: the key "kind" is there twice: remove one of them`,
-		},
-		"a wrong value in a later object of JSON": {
-			text: node("a") + `{"apiVersion": "v1", "kind": 1}`,
-			want: "a.yaml:1:84: kind: got number, want a string",
-		},
-		"text after an object of JSON": {text: node("a") + "\nmore\n", want: "a.yaml:2:1: got a string, want an object"},
-		"an object of JSON that is cut off": {
-			text: node("a") + "\n" + node("b")[:40],
-			want: "a.yaml:2:1: invalid YAML: found unexpected end of stream",
-		},
-		"an object of YAML after one in flow style": {
-			text: "# two\n{apiVersion: v1, kind: Node}\n{apiVersion: v1, kind: Pod}\n",
-			want: `a.yaml:3:1: another document begins here: write "---" on the line before it`,
-		},
-		"another document without a separator": {
-			text: pod + "...\n" + pod,
-			want: `a.yaml:5:1: another document begins here: write "---" on the line before it`,
 		},
 		"a tab": {
 			text: "apiVersion: v1\nmetadata:\n\tname: a\n",
@@ -518,7 +482,7 @@ func TestDecode(t *testing.T) {
 func FuzzObjects(f *testing.F) {
 	for _, seed := range []string{
 		pod, "a: &a [*a]", "{\"a\": 1, \"a\": 2}", "\t", "---\n---\n", "apiVersion: v1\nkind: List\nitems: [{}]",
-		"? [a]\n: b", "<<: *x", "!!binary x", "\xff", node("a") + node("b") + "\n" + node("c"), pod + "...\n" + pod,
+		"? [a]\n: b", "<<: *x", "!!binary x", "\xff",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -40,7 +40,7 @@ func (e *Error) Error() string { return e.Position.String() + ": " + e.Text }
 type document struct {
 	file   string
 	line   int    // lines before the document
-	column int    // bytes before the document on its first line
+	column int    // bytes before the document in its first line
 	text   []byte // nil for an object that is in no file
 
 	once   sync.Once
@@ -50,10 +50,11 @@ type document struct {
 
 // at returns the position of a line and a column of the document.
 func (d *document) at(line, column int) Position {
+	column = max(column, 1)
 	if line <= 1 {
-		column = max(column, 1) + d.column
+		column += d.column
 	}
-	return Position{File: d.file, Line: d.line + max(line, 1), Column: max(column, 1)}
+	return Position{File: d.file, Line: d.line + max(line, 1), Column: column}
 }
 
 // atOffset returns the position of a byte of the document.
