@@ -53,7 +53,7 @@ func divideByRules(policies []*Compiled) []*batch {
 			out = append(out, b)
 		}
 		b.policies = append(b.policies, p)
-		b.reads = b.reads.with(*p.reads)
+		b.reads = b.reads.with(p.reads)
 	}
 	return out
 }

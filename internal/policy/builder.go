@@ -52,7 +52,7 @@ func (b *builder) build() *Compiled {
 	c := newCompiled(b.policy, b.parsed)
 	c.conditions = b.compiler
 	if b.compiler.states != nil { // a trace shows whole values
-		*c.reads = c.reads.with(inputs{object: unstructuredjson.Everything(), oldObject: unstructuredjson.Everything()})
+		c.reads = c.reads.with(inputs{object: unstructuredjson.Everything(), oldObject: unstructuredjson.Everything()})
 	}
 	matcher := b.matcher()
 	results := b.validations()
@@ -72,8 +72,8 @@ func (b *builder) build() *Compiled {
 	c.validator = validating.NewValidator(validations, matcher, annotations, messages, &failurePolicy, errorOf(err))
 	c.mutator = mutator{matcher: matcher, patchers: patchers, err: errorOf(err)}
 	c.programs, c.lookups = b.programs, b.lookups
-	if c.quick = b.quick(*c.reads); c.quick != nil {
-		c.needsMore = b.needsMore(c.quick, *c.reads)
+	if c.quick = b.quick(c.reads); c.quick != nil {
+		c.needsMore = b.needsMore(c.quick, c.reads)
 		c.alone = aloneExpressions{
 			validations: results, messages: messageResults, annotations: annotationResults, declared: b.declared,
 			asks: c.quick.AsksAuthorizer(),

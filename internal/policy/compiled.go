@@ -99,7 +99,7 @@ type Compiled struct {
 
 	suspendedUntil time.Time // zero for a policy that is not suspended
 
-	reads     *inputs              // shared with policies that read the same
+	reads     inputs
 	programs  []*celengine.Program // keeps shared programs alive
 	lookups   []compiledLookup
 	changes   atomic.Uint64
@@ -124,14 +124,13 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {
 		breakGlass:     spec.BreakGlass,
 		permitted:      spec.Exceptions.DeepCopy(),
 		suspendedUntil: p.SuspendedUntil(),
-		reads:          new(inputs),
+		reads:          readsOf(spec, parsed),
 		whole:          newWhole(p),
 		templates:      newTemplates(p),
 		audit:          celsyntax.AuditOf(spec, parsed),
 		ratchetRisks:   celsyntax.RatchetRisks(spec, parsed),
 	}
-	*c.reads = readsOf(spec, parsed)
-	c.decidesAnew = decidesAnew(spec, c.audit, *c.reads)
+	c.decidesAnew = decidesAnew(spec, c.audit, c.reads)
 	if m := spec.MatchConstraints; m != nil {
 		c.selectors = matchresources.NewSelectors(m.NamespaceSelector, m.ObjectSelector)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/ostiary/ostiary/internal/celsyntax"
 	"github.com/ostiary/ostiary/internal/pluginapi"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
-	"github.com/ostiary/ostiary/internal/weakcache"
 )
 
 // maxErrorDetail is the maximum of bytes that the error of one expression adds to a
@@ -32,7 +31,6 @@ type Compiler struct {
 	counted   *celengine.Compiler
 	uncounted *uncounted.Compiler
 	states    *celengine.Compiler // see NewTracingCompiler; nil otherwise
-	inputs    *weakcache.Cache[string, inputs]
 }
 
 // NewCompiler returns a compiler for the latest engine.
@@ -45,7 +43,7 @@ func NewCompilerFor(e Engine) *Compiler {
 	if err != nil {
 		panic(err) // it depends on this program alone
 	}
-	return &Compiler{counted: counted, uncounted: withoutCosts, inputs: weakcache.New[string, inputs]()}
+	return &Compiler{counted: counted, uncounted: withoutCosts}
 }
 
 // NewTracingCompiler returns a compiler like that of NewCompilerFor, whose policies report
@@ -96,17 +94,10 @@ func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin pluginapi.Plu
 	out.plugin = plugin
 	if p.Spec.Plugin != nil {
 		unmanaged := unstructuredjson.Without("metadata", "managedFields") // often half of an object
-		*out.reads = out.reads.with(inputs{object: unmanaged, oldObject: unmanaged, values: true})
+		out.reads = out.reads.with(inputs{object: unmanaged, oldObject: unmanaged, values: true})
 		out.quick = nil
 	}
-	out.reads = c.sharedInputs(out.reads)
 	return out, b.hinted()
-}
-
-// sharedInputs returns the equal inputs of another policy, if there is one. Many policies read the same few fields, and
-// inputs take about 0.6 KiB.
-func (c *Compiler) sharedInputs(in *inputs) *inputs {
-	return c.inputs.Get(in.key(), func() *inputs { return in })
 }
 
 // withoutExpressions returns a copy of a policy without expressions.

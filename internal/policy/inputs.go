@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"strings"
 
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
@@ -31,11 +30,6 @@ func (in inputs) with(other inputs) inputs {
 		copies:    in.copies || other.copies,
 		values:    in.values || other.values,
 	}
-}
-
-// key returns equal texts for equal inputs, and only for these.
-func (in inputs) key() string {
-	return fmt.Sprint(in.object.Key(), in.oldObject.Key(), in.params.Key(), in.namespace, in.options, in.copies, in.values)
 }
 
 // identity selects what is read of every object: what contradiction compares with the

@@ -81,7 +81,6 @@ func (c *Compiled) denyingBindings() *Compiled {
 		breakGlass:    c.breakGlass,
 		bindings:      make([]binding, len(c.bindings)),
 		templates:     &templates{}, // without actions of their own
-		reads:         &inputs{},    // of an object that cannot be read
 	}
 	for i, b := range c.bindings {
 		b.setUnreadable()

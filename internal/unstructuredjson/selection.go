@@ -2,7 +2,6 @@ package unstructuredjson
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -102,23 +101,6 @@ func (s Selection) Covers(other Selection) bool {
 		}
 	}
 	return true
-}
-
-// Key returns equal texts for equal selections, and only for these.
-func (s Selection) Key() string { return string(s.appendKey(nil)) }
-
-func (s Selection) appendKey(key []byte) []byte {
-	if s.elements != nil {
-		return append(s.elements.appendKey(append(key, '[')), ']')
-	}
-	if s.rest {
-		key = append(key, '*')
-	}
-	key = append(key, '{')
-	for _, m := range s.members {
-		key = m.of.appendKey(strconv.AppendQuote(key, m.name))
-	}
-	return append(key, '}')
 }
 
 // Touches reports whether s selects a value or a part of it, given by the names of the members that lead to it.

@@ -198,22 +198,3 @@ func TestUnion(t *testing.T) {
 		})
 	}
 }
-
-// TestKey: keys are equal for equal selections only.
-func TestKey(t *testing.T) {
-	different := map[string]Selection{
-		"nothing": {}, "everything": Everything(), "a member": Path("a"), "a member of it": Path("a", "b"), "another one": Path("ab"),
-		"a quoted name": Path(`a"{}"b`), "two members": Path("a").Union(Path("b")), "all but one": Without("a"), "all but a part": Without("a", "b"),
-		"elements": Elements(Path("a")), "elements without members": Elements(Selection{}), "elements of a member": Elements(Path("a")).At("a"),
-	}
-	nameOf := map[string]string{}
-	for name, s := range different {
-		if other, ok := nameOf[s.Key()]; ok {
-			t.Errorf("%s and %s have the same key %q", name, other, s.Key())
-		}
-		nameOf[s.Key()] = name
-	}
-	if one, same := different["two members"].Key(), Path("b").Union(Path("a")).Key(); one != same {
-		t.Errorf("keys %q and %q of equal selections", one, same)
-	}
-}
