@@ -197,7 +197,11 @@ func (c *Comparer) agreeWithout(ctx context.Context, d *Disagreement, without fu
 	}
 	asked := []*admissionv1.AdmissionRequest{request}
 	answer, ours, err := c.decide(ctx, d.Converted, &Question{Objects: raw, Requests: asked})
-	return err == nil && answer.Invalid == "" && served(answer.Decisions[0]).Allowed == served(ours[0]).Allowed
+	if err != nil || answer.Invalid != "" {
+		return false
+	}
+	source, result := served(answer.Decisions[0]), served(ours[0])
+	return source.Allowed == result.Allowed && (d.Effect != OtherObject || sameJSON(source.Object, result.Object))
 }
 
 // served returns a decision with the object as the API server reads it. An object that does not

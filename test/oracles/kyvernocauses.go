@@ -3,9 +3,13 @@ package oracles
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,4 +48,19 @@ func (d *Disagreement) hasSameTemplate() bool {
 	return json.Unmarshal(d.Request.Object.Raw, &current) == nil &&
 		json.Unmarshal(d.Request.OldObject.Raw, &old) == nil &&
 		reflect.DeepEqual(valueAt(current, at), valueAt(old, at))
+}
+
+// numberValue is a number as the value of a field.
+var numberValue = regexp.MustCompile(`:-?[0-9][0-9.eE+-]*`)
+
+// withoutLargeNumbers replaces numbers of seconds whose nanoseconds overflow by the largest ones that do not.
+func withoutLargeNumbers(text string) string {
+	const most = math.MaxInt64 / int64(time.Second)
+	return numberValue.ReplaceAllStringFunc(text, func(found string) string {
+		n, err := strconv.ParseFloat(found[1:], 64)
+		if err != nil || math.Abs(n) <= float64(most) {
+			return found
+		}
+		return ":" + strconv.FormatInt(int64(math.Copysign(float64(most), n)), 10)
+	})
 }

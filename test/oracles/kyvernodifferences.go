@@ -127,6 +127,12 @@ func kyvernoTexts() []Difference {
 			Without: strings.NewReplacer("*", "x", "?", "x").Replace,
 		},
 		{
+			Row:     "a number of seconds above 9,223,372,036 that is compared with a duration",
+			Note:    "above 9,223,372,036 seconds is compared as it is",
+			Shows:   func(*Disagreement) bool { return true },
+			Without: withoutLargeNumbers,
+		},
+		{
 			Row:  "a list in a text that has escapes",
 			Note: "a list in it with escapes fails the evaluation",
 			Shows: func(d *Disagreement) bool {
@@ -249,14 +255,14 @@ func kyvernoTemplateFields() []Difference {
 			},
 		},
 		{
-			Row:  "`oldObject` of a workload, by a rule that is extended to it",
+			Row:  "`request.operation` and `oldObject` of a workload, by a rule that is extended to it",
 			Note: "the oldObject of pod templates is null",
 			Shows: func(d *Disagreement) bool {
 				return d.isAboutWorkload() && d.Request.Operation == admissionv1.Update && !d.hasSameTemplate()
 			},
 		},
 		{
-			Row:  "`request.operation` of an UPDATE of a workload, by a rule that is extended to it",
+			Row:  "`request.operation` and `oldObject` of a workload, by a rule that is extended to it",
 			Note: "the request.operation of pod templates is",
 			Shows: func(d *Disagreement) bool {
 				return d.isAboutWorkload() && d.Request.Operation == admissionv1.Update && !d.hasSameTemplate()

@@ -92,6 +92,17 @@ func (s Shape) Kind() Kind {
 	return kind
 }
 
+// IsNarrow reports whether the values are integers of at most 32 bits.
+func (s Shape) IsNarrow() bool {
+	isWide := func(t reflect.Type) bool {
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		return t.Kind() != reflect.Int32 && t.Kind() != reflect.Uint8
+	}
+	return len(s.types) > 0 && !slices.ContainsFunc(s.types, isWide)
+}
+
 // IsPlainMap reports whether the values are maps whose keys authors choose, such as labels.
 func (s Shape) IsPlainMap() bool {
 	for _, t := range s.types {

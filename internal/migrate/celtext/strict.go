@@ -70,7 +70,9 @@ func sameNodes(a, b ast.Expr) bool {
 		c, d := a.AsCall(), b.AsCall()
 		return c.FunctionName() == d.FunctionName() && c.IsMemberFunction() == d.IsMemberFunction() &&
 			(!c.IsMemberFunction() || sameNodes(c.Target(), d.Target())) && slices.EqualFunc(c.Args(), d.Args(), sameNodes)
-	case ast.MapKind, ast.StructKind, ast.ComprehensionKind, ast.UnspecifiedExprKind:
+	case ast.MapKind:
+		return a.AsMap().Size() == 0 && b.AsMap().Size() == 0
+	case ast.StructKind, ast.ComprehensionKind, ast.UnspecifiedExprKind:
 	}
 	return false
 }

@@ -13,9 +13,18 @@ import (
 // cel converts a rule in CEL.
 func (v *ruleConverter) cel(c *celRule, message string) error {
 	v.fails = true // an expression of an author can fail, for example by the object of a DELETE
+	switch {
+	case !v.out.reads("params"): // a ConfigMap of the context, which preconditions can read
+		v.out.paramKind, v.out.paramRef = c.ParamKind, c.ParamRef
+	case c.ParamKind != nil:
+		return &leftOutError{
+			"validate.cel.paramKind",
+			"the rule reads a ConfigMap and has params, and a policy has params of one kind and name",
+			"put their data into one ConfigMap",
+		}
+	}
 	v.out.variables = append(v.out.variables, c.Variables...)
 	v.out.annotations = slices.Clone(c.AuditAnnotations)
-	v.out.paramKind, v.out.paramRef = c.ParamKind, c.ParamRef
 	v.out.ratchet = false
 	if v.policy.Spec.failurePolicy() == string(admissionregistrationv1.Ignore) {
 		v.notes = append(v.notes, conversion.NoteIgnoredErrors)

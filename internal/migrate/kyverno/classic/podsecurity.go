@@ -23,8 +23,11 @@ func (v *ruleConverter) podSecurity(s *podSecurityStandard) error {
 				", ",
 			)}
 	}
-	if len(v.out.variables)+len(v.out.conditions) > 0 && v.out.paramRef != nil {
-		return &leftOutError{"context", "a plugin has no params", "write the rule in CEL"}
+	if v.out.paramRef != nil {
+		if v.readsConfigMap() {
+			return &leftOutError{"context", "a plugin has no params", "write the rule in CEL"}
+		}
+		v.out.paramKind, v.out.paramRef = nil, nil
 	}
 	if err := v.podSecurityKinds(); err != nil {
 		return err
@@ -40,6 +43,19 @@ func (v *ruleConverter) podSecurity(s *podSecurityStandard) error {
 		v.notes = append(v.notes, "another UPDATE is denied also if the stored object fails the level")
 	}
 	return nil
+}
+
+// readsConfigMap reports whether preconditions may read a ConfigMap of the context. Kyverno reads one only if
+// they do.
+func (v *ruleConverter) readsConfigMap() bool {
+	conditions := []any{v.rule.CELPreconditions}
+	if p := v.rule.Preconditions; p != nil {
+		conditions = append(conditions, p.Block, p.list)
+	}
+	text, err := json.Marshal(conditions)
+	return err != nil || v.out.reads("params") || slices.ContainsFunc(v.rule.Context, func(e contextEntry) bool {
+		return strings.Contains(string(text), e.Name)
+	})
 }
 
 // podSecurityKinds makes the workloads that a rule names beside Pods workloads whose templates

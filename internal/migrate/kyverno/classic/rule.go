@@ -127,6 +127,9 @@ func (c *convertedRule) finish() error {
 	if err := c.finishLookups(); err != nil {
 		return err
 	}
+	if c.podSecurity != nil && len(c.lookups) > 0 {
+		return &leftOutError{"context", "a plugin reads no lookups", "write the rule in CEL"}
+	}
 	if c.deletes && c.uses("variables."+variableResource) {
 		resource := admissionregistrationv1.Variable{
 			Name:       variableResource,

@@ -166,7 +166,10 @@ func (s *Scope) node(n jmespath.ASTNode, current *Value) (Value, error) {
 			return Value{}, err
 		}
 		v, err := s.compile(n.Children[1], &left)
-		return v.afterPipe(), err
+		if v = v.afterPipe(); left.mayFail() && !v.mayFail() {
+			v = v.WithSubstituted([]Value{left})
+		}
+		return v, err
 	case jmespath.ASTIndex:
 		return elementAt(n.Value.(int), current)
 	case jmespath.ASTProjection, jmespath.ASTFilterProjection, jmespath.ASTFlatten, jmespath.ASTValueProjection:
@@ -216,7 +219,7 @@ func (s *Scope) field(name string, current *Value) (Value, error) {
 		return current.field(name)
 	}
 	if v, ok := s.Variables[name]; ok {
-		return v, nil
+		return v.copied(), nil
 	}
 	if why, ok := s.Unsupported[name]; ok {
 		return Value{}, leftOut("the variable %s (%s)", name, why)
@@ -349,8 +352,13 @@ func (s *Scope) projection(n jmespath.ASTNode, current *Value) (Value, error) {
 		if err != nil {
 			return Value{}, err
 		}
+		if s.filterCanFail(n.Children[2], &element) {
+			innermost.fails, innermost.filtered = true, true
+		}
 		innermost.where = ce.And(innermost.where, element.present(), where)
 		element = element.known()
+	} else if err := innermost.projectNulls(n.Children[1]); err != nil {
+		return Value{}, err
 	}
 	innermost.element, err = s.compile(n.Children[1], &element)
 	return v, err

@@ -111,6 +111,11 @@ func (s *Scope) equals(k, v Value) (ce.Expression, error) {
 	if !v.isConstant {
 		return s.equalsValue(source, k, v)
 	}
+	if text, ok := v.constant.(string); ok && constantIsKey {
+		if _, isDuration := scalar.ParseDuration(text); isDuration {
+			s.noteSeconds(source, k)
+		}
+	}
 	return equalsConstant(source, k, v, constantIsKey)
 }
 
@@ -245,7 +250,20 @@ func (s *Scope) order(k Value, operator string, v Value, durations bool) (ce.Exp
 	if !v.isConstant {
 		return orderValues(source, k, operator, v)
 	}
+	if o.isDuration() {
+		s.noteSeconds(source, k)
+	}
 	return o.expression(source, k.kind()), nil
+}
+
+// noteSeconds notes that Kyverno counts the nanoseconds of a number of seconds in 64 bits.
+func (s *Scope) noteSeconds(source ce.Expression, k Value) {
+	switch k.kind() {
+	case ce.KindInt, ce.KindNumber, ce.KindAny, ce.KindIntOrString:
+		if !k.shape.IsNarrow() {
+			s.note("%s above 9,223,372,036 seconds is compared as it is: Kyverno takes it for another number", source)
+		}
+	}
 }
 
 func orderValues(source ce.Expression, k Value, operator string, v Value) (ce.Expression, error) {
@@ -269,6 +287,13 @@ type constantOrder struct {
 	constant      any
 	durations     bool // for the operators that compare durations only
 	constantIsKey bool
+}
+
+// isDuration reports whether numbers are compared with a duration.
+func (o constantOrder) isDuration() bool {
+	text, _ := o.constant.(string)
+	_, isDuration := scalar.ParseDuration(text)
+	return o.durations || isDuration
 }
 
 func (o constantOrder) expression(source ce.Expression, kind ce.Kind) ce.Expression {

@@ -8,8 +8,8 @@ import (
 
 // failingPart returns what fails if the evaluation of a value does.
 func (v Value) failingPart() (ce.Expression, error) {
-	if v.stream != nil {
-		return v.stream.source.strict()
+	if s := v.stream; s != nil && !s.filtered && !s.needsAll {
+		return s.source.strict()
 	}
 	return v.strict()
 }

@@ -54,7 +54,7 @@ func computedValue(e ce.Expression, s ce.Shape, operands ...Value) Value {
 	v := Value{expression: e, shape: s}
 	var present []ce.Expression
 	for _, o := range operands {
-		if o.mayBeAbsent() {
+		if o.mayBeAbsent() || o.stream != nil && o.stream.fails {
 			v.fails, v.absent = true, absentFailure
 			present = append(present, o.existence())
 		}
@@ -78,6 +78,9 @@ func (v Value) canDefault() bool {
 // orNull is the value for what takes all errors for null.
 func (v Value) orNull() Value {
 	v.absent = absentNull
+	if v.stream != nil && v.stream.needsAll {
+		v.stream.orNull, v.stream.fails = true, false
+	}
 	return v
 }
 
@@ -120,7 +123,7 @@ func (v Value) mayBeAbsent() bool {
 	case v.place != nil:
 		return v.place.Optional()
 	case v.stream != nil:
-		return !v.stream.always && v.stream.source.mayBeAbsent()
+		return !v.stream.always && (v.stream.orNull || v.stream.source.mayBeAbsent())
 	}
 	return v.fails || v.when.String() != ""
 }
@@ -264,6 +267,26 @@ type elementStream struct {
 	inner    *elementStream // the elements are those of this list, flattened
 	always   bool           // an absent list is an empty one
 	fails    bool           // the evaluation of the list may fail
+	filtered bool           // the evaluation of a filter may fail
+	needsAll bool           // of several lists, each has to be present, or the evaluation fails
+	orNull   bool           // the list is null instead
+}
+
+// copied returns a value whose stream others can change.
+func (v Value) copied() Value {
+	if v.stream != nil {
+		v.stream = v.stream.copied()
+	}
+	return v
+}
+
+func (s *elementStream) copied() *elementStream {
+	c := *s
+	c.source, c.element = s.source.copied(), s.element.copied()
+	if s.inner != nil {
+		c.inner = s.inner.copied()
+	}
+	return &c
 }
 
 // list returns the list without elements that are left out, empty if it is absent.
@@ -272,12 +295,33 @@ func (s *elementStream) sourceOrEmpty() (ce.Expression, error) {
 	if k := s.source.shape.Element().Kind(); k == ce.KindAny || k == ce.KindIntOrString || k == ce.KindQuantity {
 		empty = "dyn([])" // the type checker takes elements for values of the first type that fits
 	}
-	if s.source.lists == nil {
+	switch {
+	case s.source.lists == nil:
 		return s.source.orElse(empty)
+	case !s.needsAll:
+		return s.sum(func(l Value) (ce.Expression, error) { return l.orElse(empty) })
 	}
+	sum, err := s.sum(Value.strict)
+	if s.orNull {
+		sum = ce.If(s.allPresent(), sum, ce.Term(empty))
+	}
+	return sum, err
+}
+
+// allPresent returns an expression that is true if none of several lists is absent.
+func (s *elementStream) allPresent() ce.Expression {
+	var all []ce.Expression
+	for _, l := range s.source.lists {
+		all = append(all, l.present())
+	}
+	return ce.And(all...)
+}
+
+// sum returns several lists as one.
+func (s *elementStream) sum(read func(Value) (ce.Expression, error)) (ce.Expression, error) {
 	sum := ce.Expression{}
 	for i, l := range s.source.lists {
-		e, err := l.orElse(empty)
+		e, err := read(l)
 		if err != nil {
 			return e, err
 		}
@@ -291,7 +335,12 @@ func (s *elementStream) sourceOrEmpty() (ce.Expression, error) {
 }
 
 func (s *elementStream) present() ce.Expression {
-	if s.always || s.source.lists != nil {
+	switch {
+	case s.always:
+		return ce.True()
+	case s.orNull:
+		return s.allPresent()
+	case s.source.lists != nil:
 		return ce.True()
 	}
 	return s.source.present()
@@ -302,10 +351,15 @@ func (s *elementStream) strict() (ce.Expression, error) {
 	if err != nil {
 		return list, err
 	}
-	if s.source.lists == nil && !s.always {
-		if list, err = s.source.strict(); err != nil {
-			return list, err
-		}
+	switch {
+	case s.always:
+	case s.orNull:
+		list, err = s.sum(Value.strict)
+	case s.source.lists == nil:
+		list, err = s.source.strict()
+	}
+	if err != nil {
+		return list, err
 	}
 	return s.from(list)
 }
