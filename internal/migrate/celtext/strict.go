@@ -67,12 +67,15 @@ func sameNodes(a, b ast.Expr) bool {
 	case ast.ListKind:
 		return slices.EqualFunc(a.AsList().Elements(), b.AsList().Elements(), sameNodes)
 	case ast.CallKind:
-		c, d := a.AsCall(), b.AsCall()
-		return c.FunctionName() == d.FunctionName() && c.IsMemberFunction() == d.IsMemberFunction() &&
-			(!c.IsMemberFunction() || sameNodes(c.Target(), d.Target())) && slices.EqualFunc(c.Args(), d.Args(), sameNodes)
+		return sameCalls(a.AsCall(), b.AsCall())
 	case ast.MapKind:
 		return a.AsMap().Size() == 0 && b.AsMap().Size() == 0
 	case ast.StructKind, ast.ComprehensionKind, ast.UnspecifiedExprKind:
 	}
 	return false
+}
+
+func sameCalls(a, b ast.CallExpr) bool {
+	return a.FunctionName() == b.FunctionName() && a.IsMemberFunction() == b.IsMemberFunction() &&
+		(!a.IsMemberFunction() || sameNodes(a.Target(), b.Target())) && slices.EqualFunc(a.Args(), b.Args(), sameNodes)
 }

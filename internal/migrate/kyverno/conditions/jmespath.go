@@ -161,15 +161,7 @@ func (s *Scope) node(n jmespath.ASTNode, current *Value) (Value, error) {
 	case jmespath.ASTLiteral:
 		return s.literalNode(n)
 	case jmespath.ASTPipe:
-		left, err := s.compile(n.Children[0], current)
-		if err != nil {
-			return Value{}, err
-		}
-		v, err := s.compile(n.Children[1], &left)
-		if v = v.afterPipe(); left.mayFail() && !v.mayFail() {
-			v = v.WithSubstituted([]Value{left})
-		}
-		return v, err
+		return s.pipe(n, current)
 	case jmespath.ASTIndex:
 		return elementAt(n.Value.(int), current)
 	case jmespath.ASTProjection, jmespath.ASTFilterProjection, jmespath.ASTFlatten, jmespath.ASTValueProjection:
@@ -185,6 +177,19 @@ func (s *Scope) node(n jmespath.ASTNode, current *Value) (Value, error) {
 		return computedValue(e, ce.ShapeOfKind(ce.KindBool)), err
 	}
 	return Value{}, leftOut("the JMESPath %s", nodeName(n))
+}
+
+// pipe compiles an expression about the value of another one, which fails if that one does.
+func (s *Scope) pipe(n jmespath.ASTNode, current *Value) (Value, error) {
+	left, err := s.compile(n.Children[0], current)
+	if err != nil {
+		return Value{}, err
+	}
+	v, err := s.compile(n.Children[1], &left)
+	if v = v.afterPipe(); left.mayFail() && !v.mayFail() {
+		v = v.WithSubstituted([]Value{left})
+	}
+	return v, err
 }
 
 func currentNode(current *Value) (Value, error) {
