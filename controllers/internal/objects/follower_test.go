@@ -3,6 +3,7 @@ package objects
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -180,28 +181,33 @@ func TestFollower(t *testing.T) {
 
 // The data is as old as the last question for the latest version whose answer the target has reached, whatever a watch
 // delivers later.
+// slowPages answers lists of fewer than 100 objects, and no others.
+type slowPages struct{ limit string }
+
+func (p *slowPages) RoundTrip(r *http.Request) (*http.Response, error) {
+	if p.limit = r.URL.Query().Get("limit"); len(p.limit) >= 3 {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	body := io.NopCloser(strings.NewReader(list("5", "")))
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, Request: r}, nil
+}
+
 // TestSlowPages: pages become smaller until one is complete in time.
 func TestSlowPages(t *testing.T) {
-	limits := make(chan string, 4)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		limit := r.URL.Query().Get("limit")
-		if limits <- limit; len(limit) == 3 {
-			<-r.Context().Done()
-			return
-		}
-		_, _ = fmt.Fprint(w, list("5", ""))
-	}))
-	t.Cleanup(server.Close)
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+	pages := &slowPages{}
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://127.0.0.1", QPS: -1, Transport: pages})
 	if err != nil {
 		t.Fatal(err)
 	}
 	from := Collection{Client: client.CoreV1().RESTClient(), Resource: schema.GroupVersionResource{Version: "v1", Resource: "things"}}
-	f := &Follower{From: from, Target: &journal{}, Log: logr.Discard(), pageTimeout: 3 * time.Second}
+	f := &Follower{From: from, Target: &journal{}, Log: logr.Discard(), pageTimeout: 10 * time.Millisecond}
 	for _, want := range []string{"500", "250", "125", "62"} {
-		err := f.step(t.Context())
-		if got := <-limits; got != want || (err == nil) != (want == "62") {
-			t.Fatalf("got a page of %s and %v, want one of %s", got, err, want)
+		if want == "62" {
+			f.pageTimeout = time.Hour
+		}
+		if err := f.step(t.Context()); pages.limit != want || (err == nil) != (want == "62") {
+			t.Fatalf("got a page of %s and %v, want one of %s", pages.limit, err, want)
 		}
 	}
 }
