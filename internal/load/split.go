@@ -53,7 +53,7 @@ func isMarker(line []byte) bool {
 		return false
 	}
 	rest := line[len("---"):]
-	return len(rest) == 0 || bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0]))
+	return len(rest) == 0 || isSpace(rest[0])
 }
 
 type splitter struct {
@@ -99,7 +99,7 @@ func (d *document) next() int {
 func indexOfContent(text []byte, at int) int {
 	for at < len(text) {
 		switch {
-		case bytes.IndexByte([]byte(" \t\r\n"), text[at]) >= 0:
+		case isSpace(text[at]):
 			at++
 		case text[at] == '#' && (at == 0 || isSpace(text[at-1])):
 			at = endOfLine(text, at)
@@ -132,7 +132,7 @@ func endOfFlow(text []byte, at int) int {
 				return at + 1
 			}
 		case '"', '\'':
-			if bytes.IndexByte([]byte(" \t\r\n{[,:"), text[at-1]) >= 0 { // others are within a word
+			if isSpace(text[at-1]) || bytes.IndexByte([]byte("{[,:"), text[at-1]) >= 0 { // others are within a word
 				at = endOfQuoted(text, at)
 				continue
 			}
@@ -148,7 +148,7 @@ func endOfFlow(text []byte, at int) int {
 }
 
 // endOfQuoted returns where the text in quotes ends that begins at an offset. The two quotes that
-// stand for one in single quotes are read as the end of one text and the begin of the next.
+// stand for one in single quotes are read as a part of the text.
 func endOfQuoted(text []byte, at int) int {
 	quote := text[at]
 	for at++; at < len(text); at++ {

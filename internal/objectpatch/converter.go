@@ -32,16 +32,13 @@ func (c *mergingConverter) ObjectToTyped(object runtime.Object, options ...smd.V
 	}
 	patch := c.patch
 	c.patch, c.rest = nil, nil
-	if c.valid != object {
+	whole, isTree := object.(*unstructured.Unstructured)
+	if c.valid != object || !isTree || patch == nil {
 		typed, err := c.TypeConverter.ObjectToTyped(object, options...)
-		if err != nil || patch == nil {
+		if err != nil || !isTree || patch == nil {
 			return typed, err
 		}
 		c.valid = object
-	}
-	whole, isTree := object.(*unstructured.Unstructured)
-	if !isTree || patch == nil {
-		return c.TypeConverter.ObjectToTyped(object, options...)
 	}
 	return c.divide(whole.Object, patch), nil
 }

@@ -290,7 +290,7 @@ func TestReinvocation(t *testing.T) {
 	}
 }
 
-func TestMutationsAlone(t *testing.T) {
+func TestSkipValidation(t *testing.T) {
 	mutate := whp("m", allPods, "  mutations: [{patchType: ApplyConfiguration, applyConfiguration: "+
 		"{expression: 'Object{metadata: Object.metadata{labels: {\"a\": \"b\"}}}'}}]")
 	e, w := setUp(t, mutate+whp("v", allPods, denyAll), policy.NewCompiler())
@@ -299,7 +299,7 @@ func TestMutationsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for alone, want := range map[bool]int{true: 1, false: 2} {
-		result, err := e.Evaluate(t.Context(), request, w, Options{Mutations: alone})
+		result, err := e.Evaluate(t.Context(), request, w, Options{SkipValidation: alone})
 		if err != nil {
 			t.Fatal(err)
 		}

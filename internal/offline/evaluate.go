@@ -86,8 +86,8 @@ type Options struct {
 	LeaveOut bool
 	// At is the time of the request; zero is that of the world.
 	At time.Time
-	// Mutations leaves out the validating phase.
-	Mutations bool
+	// SkipValidation leaves out the validating phase.
+	SkipValidation bool
 }
 
 // Evaluate sends a request through all webhooks. Mutations come first, in the order of the
@@ -102,7 +102,7 @@ func (e *Engine) Evaluate(ctx context.Context, request *admissionv1.AdmissionReq
 	if err := v.mutate(ctx, o); err != nil {
 		return nil, err
 	}
-	if v.result.Allowed && !o.Mutations {
+	if v.result.Allowed && !o.SkipValidation {
 		for _, h := range e.hooks {
 			if h.phase != registration.PhaseValidate {
 				continue

@@ -66,8 +66,8 @@ func (r *policyResults) decide(ctx context.Context, on *subject) validating.Vali
 }
 
 // decide keeps the decisions about violated policies, which have no audit annotations: see needsMore. The validator
-// decides on each result by itself, so that it is called once for all policies with the same failurePolicy: each call
-// makes a copy of the request.
+// decides on each result independently of the others, and each call copies the request, so there is one call for all
+// policies with the same failurePolicy.
 func (on *subject) decide(ctx context.Context, violated []policyResults) {
 	if len(violated) == 0 {
 		return

@@ -76,7 +76,7 @@ var camelCase = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 func statusProblems(p *v1alpha1.WebhookPolicy) []string {
 	var out []string
 	wrong := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	if len(p.Status.Conditions) == 0 { // not reported on yet, which kstatus takes for ready without another generation
+	if len(p.Status.Conditions) == 0 { // not written yet; kstatus takes equal generations for ready
 		if p.Status.ObservedGeneration != -1 {
 			wrong("there are no conditions, and observedGeneration is %d instead of -1", p.Status.ObservedGeneration)
 		}

@@ -24,7 +24,7 @@ var (
 	most    = flag.Int("reports", 10, "how many disagreements to report in full")
 	only    = flag.String("case", "", "compare only the written policies whose name has this text")
 	kyverno = flag.String("kyverno", "", "program with the engine of Kyverno")
-	folder  = flag.String("kyverno-policies", "", "folder with policies of other people, which TestKyvernoPolicies compares")
+	folder  = flag.String("kyverno-policies", "testdata/kyverno", "folder with policies, such as those of other people, which TestKyvernoPolicies compares")
 )
 
 // requestsPerPolicy is how many requests are about each generated policy.

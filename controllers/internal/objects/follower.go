@@ -23,8 +23,8 @@ import (
 const (
 	pageSize    = 500
 	pageTimeout = 20 * time.Second
-	// maxHalvings bounds how often the size of pages is halved.
-	maxHalvings   = 6
+	// maxHalvings bounds how often the size of pages is halved: to 31 objects.
+	maxHalvings   = 4
 	retryInterval = time.Second
 	// watchSeconds is how long API servers keep a watch open, and watchTimeout how long this
 	// replica does. A watch that hangs unnoticed is so replaced within half a minute.
@@ -66,7 +66,7 @@ type Follower struct {
 	Dates bool
 
 	pageTimeout  time.Duration // 0 means 20 s
-	halvings     int           // of the size of pages, because some were not complete in time
+	halvings     int           // of the size of pages, because some were not complete in time; a complete list takes one back
 	version      string        // up to which the target has every change; empty before a list
 	asOf         atomic.Pointer[time.Time]
 	asked        time.Time // when the API server had askedVersion as the latest one
@@ -156,6 +156,7 @@ func (f *Follower) list(ctx context.Context) error {
 		}
 		if o.Continue = page.Continue; o.Continue == "" {
 			f.version, f.askedVersion = page.ResourceVersion, ""
+			f.halvings = max(f.halvings-1, 0) // what was slow may have been the API server
 			f.asOf.Store(&began)
 			f.Target.Contacted()
 			f.Target.EndList(f.version)

@@ -181,11 +181,14 @@ func TestFollower(t *testing.T) {
 
 // The data is as old as the last question for the latest version whose answer the target has reached, whatever a watch
 // delivers later.
-// slowPages answers lists of fewer than 100 objects, and no others.
-type slowPages struct{ limit string }
+// slowPages answers lists, or never does.
+type slowPages struct {
+	isSlow bool
+	limit  string // of the last request
+}
 
 func (p *slowPages) RoundTrip(r *http.Request) (*http.Response, error) {
-	if p.limit = r.URL.Query().Get("limit"); len(p.limit) >= 3 {
+	if p.limit = r.URL.Query().Get("limit"); p.isSlow {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	}
@@ -193,7 +196,7 @@ func (p *slowPages) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, Request: r}, nil
 }
 
-// TestSlowPages: pages become smaller until one is complete in time.
+// TestSlowPages: pages become smaller until one is complete in time, and larger again with each complete list.
 func TestSlowPages(t *testing.T) {
 	pages := &slowPages{}
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://127.0.0.1", QPS: -1, Transport: pages})
@@ -201,13 +204,20 @@ func TestSlowPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := Collection{Client: client.CoreV1().RESTClient(), Resource: schema.GroupVersionResource{Version: "v1", Resource: "things"}}
-	f := &Follower{From: from, Target: &journal{}, Log: logr.Discard(), pageTimeout: 10 * time.Millisecond}
-	for _, want := range []string{"500", "250", "125", "62"} {
-		if want == "62" {
-			f.pageTimeout = time.Hour
+	f := &Follower{From: from, Target: &journal{}, Log: logr.Discard()}
+	for _, tc := range []struct {
+		isSlow bool
+		want   string
+	}{
+		{true, "500"}, {true, "250"}, {true, "125"}, {true, "62"}, {true, "31"}, {true, "31"}, {false, "31"}, {false, "62"}, {false, "125"},
+		{false, "250"}, {false, "500"}, {false, "500"},
+	} {
+		pages.isSlow, f.pageTimeout = tc.isSlow, time.Hour
+		if tc.isSlow {
+			f.pageTimeout = 10 * time.Millisecond
 		}
-		if err := f.step(t.Context()); pages.limit != want || (err == nil) != (want == "62") {
-			t.Fatalf("got a page of %s and %v, want one of %s", pages.limit, err, want)
+		if err := f.list(t.Context()); pages.limit != tc.want || (err != nil) != tc.isSlow {
+			t.Fatalf("got a page of %s and %v, want one of %s", pages.limit, err, tc.want)
 		}
 	}
 }

@@ -178,7 +178,7 @@ func (c *command) evaluate(ctx context.Context, o *load.Object) (result, error) 
 		return r, nil //nolint:nilerr // it is the result for this object
 	}
 	r.before, r.namespace = request.Object.Raw, request.Namespace
-	options := offline.Options{LeaveOut: c.setting.Cluster == nil, Mutations: true}
+	options := offline.Options{LeaveOut: c.setting.Cluster == nil, SkipValidation: true}
 	mutated, err := c.setting.Engine.Evaluate(ctx, request, c.setting.World, options)
 	if err == nil && slices.ContainsFunc(mutated.Outcomes, isError) {
 		options.Details = true // they take as long as all the rest
